@@ -73,13 +73,13 @@ inference.cuts:SHAPE_CUTS
 inference.cuts:TAIL, COMPANY, LONE
 inference.cuts:NEAR_BINS
 inference.cuts:RESIDUAL_SCALES
-estimators.orthogonal:LEAST_RMS
-estimators.orthogonal:ERROR_POINTS
+estimators.meta:LEAST_RMS
+estimators.meta:ERROR_POINTS
 inference.confounding:NEGLIGIBLE
 inference.regression:PRIOR_SCALES
 inference.regression:MIXTURE_ROUNDS, MIXTURE_STEPS
 inference.regression:KEPT
-estimators.r:HIDING
+estimators.meta:HIDING
 estimators.averages:FACTORS
 inference.ranges:PARTS, OCTAVES
 inference.ranges:POINT

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators.arms import S, T, X
 from privcausal.estimators.averages import weights_described
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
 from privcausal.estimators.clusters import clusters_described
 from privcausal.estimators.difference import DifferenceInMeans, EventStudy
 from privcausal.estimators.dpcate import DPCATE
+from privcausal.estimators.meta import DR, Auto, R, S, T, X
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
 from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
 from privcausal.estimators.paper.private import Published
 from privcausal.estimators.private import Private
-from privcausal.estimators.r import DR, Auto, R
 from privcausal.estimators.regress import LeastSquares
 from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
 from privcausal.estimators.survival import survival_described

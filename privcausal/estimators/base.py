@@ -25,7 +25,6 @@ from privcausal.estimators.bases import DPEBM, AnyBase, PrivateBase, moment_base
 from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS
 from privcausal.estimators.nuisances import FoldFit, Folds
-from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import Triples
 from privcausal.inference.averages import USUAL_Z, AverageEstimate
 from privcausal.inference.confounding import Remainder
@@ -222,13 +221,18 @@ class EffectFit:
 
     @classmethod
     def of(
-        cls, fit: NuisanceFit, partials: Folds, effect: Effect, pilot: Effect | None = None
+        cls,
+        state: first_stages.FitState,
+        doubt: Remainder,
+        partials: Folds,
+        effect: Effect,
+        pilot: Effect | None = None,
     ) -> EffectFit:
         """From nuisances that were learned together; the pilot defaults to `effect`."""
-        state, pilot = fit.state, pilot or effect
+        pilot = pilot or effect
         nuisances = tuple(nu.nuisance_of(p, pilot, state.outcome) for p in partials)
         functions = shown(partials, nuisances)
-        return cls(state, effect, nuisances, functions, fit.doubt, partials, pilot)
+        return cls(state, effect, nuisances, functions, doubt, partials, pilot)
 
 
 class Recipe(NamedTuple):

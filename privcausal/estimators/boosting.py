@@ -24,7 +24,6 @@ from privcausal.estimators.bases import DPEBM
 from privcausal.estimators.budget import Step, learned_propensity
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
-from privcausal.estimators.orthogonal import refined
 from privcausal.estimators.words import Nuisances
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
@@ -101,7 +100,10 @@ class BoostingSession:
         query = Boosting(bins, weight * count, leaf, rate, **regression)
         release, release_folds = state.vault.release, state.vault.release_folds
         releases = release_folds(stage, query) if split else (release(stage, query),)
-        trained = [Trained(self, task, query, count, release) for release in releases]
+        trained = [
+            Trained(self, task, query, count, release, float(release.noise_sd[0]))
+            for release in releases
+        ]
         state.releases.append(releases[0])
         return trained[::-1]
 
@@ -213,11 +215,7 @@ class Trained:
     query: Boosting
     count: float
     release: Release
-
-    @property
-    def _sd(self) -> float:
-        """Noise sd of a sum."""
-        return float(self.release.noise_sd[0])
+    noise_sd: float  # Of a sum
 
     @cached_property
     def _path(self) -> list[Shapes]:
@@ -266,14 +264,14 @@ class Trained:
             sums[:, arm, k],
             np.array(before),
             masses[arm, cells],
-            self._sd,
+            self.noise_sd,
             axes[k].position if k < len(axes) else None,
         )
 
     def _constant(self, arm: int) -> tuple[float, float]:
         query = self.query
         # The constant uses the mean over axes of their leaves' totals.
-        sd = self._sd * np.sqrt(query.leaves / query.axes)
+        sd = self.noise_sd * np.sqrt(query.leaves / query.axes)
         raw, whole, variance = smoothing.constant_law(
             float(self._path[-1].constant[arm]),
             query.constant_rate,
@@ -295,7 +293,7 @@ class Trained:
             cells = self._axis(k)
             weight, mass = query.weight[arm, cells], self._masses[arm, cells]
             leaf = query.leaf[:, cells]
-            carried, noise = smoothing.propagate(leaf, weight, mass, query.rate, self._sd)
+            carried, noise = smoothing.propagate(leaf, weight, mass, query.rate, self.noise_sd)
             scores = self._path[-1].scores[arm, cells]
             course = smoothing.Course(scores, weight, mass, carried, noise)
             laws.append((course.raw, course.error(task.dispersion)))
@@ -541,7 +539,7 @@ def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
     mean = np.mean([turn @ law.mean for law in fitted], axis=0)
     cov = sum((turn @ law.cov @ turn.T for law in fitted), np.zeros((len(onto),) * 2))
     contrast = Fitted(mean, cov / len(fitted) ** 2).through(modifiers.to_coef)
-    parts, doubt = refined(state, tuple(partials), centre.explained)
+    parts, doubt = interactions.refine_supported(state, tuple(partials), centre.explained)
     parts = nu.updated_for_effect(state, parts, _effect(machine, contrast))
     nuisances = list[NuisanceTriple]()
     for means, part in zip(plain, parts, strict=True):
@@ -658,7 +656,7 @@ def r_learner(state: FitState) -> EffectFit:
         nu.FoldFit(e.e, e.soft, _mean(machine, eta.mean, centre), None)
         for e, eta in zip(start.es, etas, strict=True)
     )
-    partials, doubt = refined(state, partials, centre.explained)
+    partials, doubt = interactions.refine_supported(state, partials, centre.explained)
     product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     share = start.shares.prod(axis=0)
     fitted = _second_boosting(

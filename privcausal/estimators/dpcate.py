@@ -12,7 +12,7 @@ import numpy as np
 from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, named
-from privcausal.estimators import bases, budget, first_stages, orthogonal
+from privcausal.estimators import bases, budget, first_stages, interactions, meta
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
 from privcausal.estimators.budget import Step
@@ -197,9 +197,9 @@ class DPCATE(CateLearner):
         "as a Gaussian process with the kernel's covariance, scaled by released numbers."
     )
     steps: ClassVar[tuple[Step, ...]] = (
-        *orthogonal.NUISANCE_STEPS,
-        Step(orthogonal.RESIDUAL_SIZES, 0.02),
-        Step(orthogonal.RESIDUALS, 0.35),
+        *interactions.NUISANCE_STEPS,
+        Step(meta.RESIDUAL_SIZES, 0.02),
+        Step(meta.RESIDUALS, 0.35),
         Step(nu.SCORE_SIZES, 0.02),
         Step(KERNEL, 0.15),
     )
@@ -253,11 +253,10 @@ class DPCATE(CateLearner):
             nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
-            fits = orthogonal.fit_nuisances(state)
-            state, doubt = fits.state, fits.doubt
-            moments = orthogonal.residual_moments(fits)
+            state, grams, partials, doubt = interactions.fit_nuisances(state)
+            moments = meta.residual_moments(state, grams, partials)
             prior = state.regression.conditional
-            first, partials = orthogonal.orthogonal_effect(state, fits.partials, moments, prior)
+            first, partials = meta.orthogonal_effect(state, partials, moments, prior)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
@@ -291,7 +290,7 @@ def _kernel_effect(
     sizes = (
         nu.read_sizes(state, nu.sizes_of(score.target), nu.SCORE_SIZES)
         if score.doubly_robust
-        else orthogonal.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
+        else meta.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
     )
     count, most = state.population.count, _most(state)
     cut = cuts.threshold_for_effect(sizes, nu.cross_noise(state, KERNEL, 1.0) / count)

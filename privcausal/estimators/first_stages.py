@@ -255,8 +255,7 @@ class Fit:
         scored = Transformed(score.lo, score.hi, raw)
         self.schema = self.schema.with_columns({request.formula.outcome: scored})
         self.vault.score_survival(score)
-        self.alerts |= survival.censoring_alert(request, self.curves)
-        self.alerts |= survival.coding_alerts(request, survivals)
+        self.alerts |= survival.survival_alerts(request, self.curves, survivals)
 
     def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
         """Narrow the schema to the detected range of covariates; values outside are clipped.
@@ -377,7 +376,12 @@ class FitState(Fit):
     # `features`, `effect_features`: bases of the nuisances and of the effect
     features: FeatureMap
     effect_features: FeatureMap
+    effect_index: Integers  # Positions of the effect's features among those of the nuisances
     rows: Rows  # The synthetic population
+    outcome: Outcome  # Public bounds of the outcome
+    known: functions.Function | None  # The known propensity as a function of the row
+    # Regressors with at most one group per row and text, because levels exclude each other
+    regressors: Regressors
     # Interval to which outcomes are clipped when their mean is learned
     window: ranges.MeanWindow | None = None
     look: ranges.Look | None = None  # Histogram of the outcome for averages
@@ -389,11 +393,6 @@ class FitState(Fit):
     def count(self) -> float:
         """Number of complete rows; with weights, the sum of the nuisances' weights in [0, 1]."""
         return self.population.count * (1.0 if self.weights is None else self.weights.usual_mean)
-
-    @property
-    def design_effect(self) -> float:
-        """Design effect of survey weights; 1 without weights."""
-        return 1.0 if self.weights is None else self.weights.design_effect
 
     def weigh(self, target: Transform) -> Transform:
         """The target of a nuisance times the row's weight in [0, 1], if there are weights."""
@@ -431,11 +430,6 @@ class FitState(Fit):
         return self.outcome.bound**2 if self.window is None else self.window.variance
 
     @property
-    def outcome(self) -> Outcome:
-        """Public bounds of the outcome."""
-        return outcome_of(self.request, self.schema)
-
-    @property
     def clip(self) -> float:
         """c with e in [c, 1 - c]: the clip of the request, or a lower clip for a rare treatment."""
         return min(self.request.arm_clip, self.floor)
@@ -444,28 +438,6 @@ class FitState(Fit):
     def soft_clip(self) -> float:
         """The clip for uses that do not divide by e."""
         return min(PRIORS.residual_clip, self.clip)
-
-    @property
-    def residual_clip(self) -> float:
-        """s with T - e in [s - 1, 1 - s]: from the limits of e, or by clipping if T is a number."""
-        return 1 - self.most if self.request.dose else self.soft_clip
-
-    @property
-    def regressors(self) -> Regressors:
-        """Regressors with at most one group per row and text, because levels exclude each other."""
-        return Regressors(self.linear, len(self.groups), len(self.request.groups))
-
-    @property
-    def effect_index(self) -> Integers:
-        """Positions of the effect's features among the nuisances' features."""
-        terms = {b.group for b in self.effect_features.blocks}
-        keep = [i for i, g in enumerate(self.features.group) if i == 0 or g in terms]
-        return np.array(keep, np.int64)
-
-    @property
-    def known(self) -> functions.Function | None:
-        """The known propensity as a function of the row, or None."""
-        return declared_propensity(self.request, self.schema)
 
 
 def outcome_of(request: Request, schema: Schema) -> Outcome:
@@ -531,7 +503,9 @@ def prepare(
         small = features.restricted(sorted(modifiers))
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     weights = _weights(fit)
-    rows = _rows(population, declared_propensity(request, fit.schema), weights)
+    known = declared_propensity(request, fit.schema)
+    own = {block.group for block in effect.blocks}
+    index = [i for i, group in enumerate(features.group) if i == 0 or group in own]
     return FitState(
         **vars(fit),
         design=design,
@@ -540,7 +514,11 @@ def prepare(
         population=population,
         features=features,
         effect_features=effect,
-        rows=rows,
+        effect_index=np.array(index, np.int64),
+        rows=_rows(population, known, weights),
+        outcome=outcome_of(request, fit.schema),
+        known=known,
+        regressors=Regressors(linear, len(groups), len(request.groups)),
         weights=weights,
     )
 

@@ -325,7 +325,7 @@ def residual_effect(
 ) -> Effect:
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
-    This is a first estimate, with a public clip and no correction for nuisance errors (`orthogonal`
+    This is a first estimate, with a public clip and no correction for nuisance errors (`meta`
     has the correction). Its bias enters the arms' means but not the averages. If the propensity is
     right, the mean of a doubly robust score equals the mean effect for any arm means. Products with
     an error of the propensity are of second order.

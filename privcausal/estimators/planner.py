@@ -153,11 +153,6 @@ class Planner:
         return replace(self, assumed=replace(self.assumed, like=names))
 
     @property
-    def has_no_rows(self) -> bool:
-        """Whether public rows were given and are no longer held."""
-        return any(rows is None for rows in self.assumed.like.values())
-
-    @property
     def has_nuisances(self) -> bool:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""
         if self.request.estimand in ("OLS", COHORTS):
@@ -176,7 +171,7 @@ class Planner:
         """Forecast of one fit: the mean of two simulated fits with mirrored noise."""
         if (rows, epsilon) in self._forecasts:
             return self._forecasts[rows, epsilon]
-        if self.has_no_rows:
+        if any(values is None for values in self.assumed.like.values()):
             raise CapabilityError(
                 "A plan keeps no rows of like=, so it has forecasts only for the n and eps of "
                 "its call. Call pc.plan again with the other n and eps."

@@ -807,7 +807,8 @@ def _unit(state: first_stages.FitState, stage: StageKey) -> float:
 
 def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEstimate:
     request, fit = state.request, first.fit
-    count, scale, effect = _rows(state), fit.scale, state.design_effect
+    count, scale = _rows(state), fit.scale
+    effect = 1.0 if state.weights is None else state.weights.design_effect
     lift = first.natural @ fit.turn.T
     law, leverage, pull = _sizes(state, first, lift)
     # Mean squared noise of the first step in units of the second, and its mean clipped amount.

@@ -274,12 +274,25 @@ class ADUM(EffectLearner):
             return _tabulated(schema, variables, self.partition)
         if self.partition == "kmeans":
             cells = self.cells if isinstance(self.cells, int) else CLUSTER_CELLS
-            return _kmeans(fit, variables, cells, self.rounds)
+            # private k-means: centers move to noisy means for a fixed number of rounds
+            coordinates = Coordinates(schema, variables)
+            nearest = Nearest(coordinates, public_centres(coordinates, cells))
+            for number in range(1, self.rounds + 1):
+                stage = clusters_stage(number)
+                law = "gaussian" if fit.plan.stage(stage).rho else "laplace"
+                sums = ClusterSums(nearest, law)
+                release = fit.release(stage, sums)
+                (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
+                seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
+                centres = nearest.centres.copy()
+                centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
+                nearest = Nearest(coordinates, centres)
+            return nearest
         if isinstance(self.cells, int):
             return _regular_grid(schema, variables, self.cells, whole)
         rows = float(self.rows or fit.vault.size or 0) or None
-        trust, stage = request.trust, fit.plan.stage(CELL_STAGE)
-        epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
+        trust, planned = request.trust, fit.plan.stage(CELL_STAGE)
+        epsilon = (planned.epsilon / PICO or math.sqrt(2 * planned.rho / PICO)) / trust.max_rows
         if self.cells == "bound":
             assert rows is not None
             cells = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
@@ -476,22 +489,6 @@ def _tabulated(
     if not len(cells):
         raise CapabilityError("The partition= function returned no cells.")
     return partitions.Tabulated(grid, codes.astype(np.int64), tuple(str(cell) for cell in cells))
-
-
-def _kmeans(fit: Fit, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
-    """Private k-means: centers move to noisy means for a fixed number of rounds."""
-    coordinates = Coordinates(fit.schema, variables)
-    nearest = Nearest(coordinates, public_centres(coordinates, cells))
-    for number in range(1, rounds + 1):
-        law = "gaussian" if fit.plan.stage(clusters_stage(number)).rho else "laplace"
-        sums = ClusterSums(nearest, law)
-        release = fit.release(clusters_stage(number), sums)
-        (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
-        seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
-        centres = nearest.centres.copy()
-        centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
-        nearest = Nearest(coordinates, centres)
-    return nearest
 
 
 # -- tables of counts and sums by cell, without the rows ----------------------------------------

@@ -39,7 +39,7 @@ from populations import population, sample
 from scipy.special import expit, ndtr
 
 import privcausal as pc
-from privcausal.estimators import averages, bases, nuisances, orthogonal, private, r
+from privcausal.estimators import averages, bases, meta, nuisances, private
 from privcausal.estimators import first_stages as state
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import average, mixture
@@ -79,15 +79,15 @@ def without_stages(learner: Any, *keys: Any) -> AbstractContextManager[Any]:
 @contextmanager
 def one_release() -> Iterator[None]:
     """All of the effect's share for its first release."""
-    found = {step.key: step for step in r.R.steps}
-    rest, first = found.pop(r.REMAINING), found[orthogonal.RESIDUALS]
-    found[orthogonal.RESIDUALS] = replace(first, weight=first.weight + rest.weight)
+    found = {step.key: step for step in meta.R.steps}
+    rest, first = found.pop(meta.REMAINING), found[meta.RESIDUALS]
+    found[meta.RESIDUALS] = replace(first, weight=first.weight + rest.weight)
 
     def second(state: Any, partials: Any, first: Any, reading: Any) -> Any:
         return first, None
 
     steps = tuple(found.values())
-    with patch.object(r.R, "steps", steps), patch.object(r, "second_release", second):
+    with patch.object(meta.R, "steps", steps), patch.object(meta, "second_release", second):
         yield
 
 
@@ -108,7 +108,7 @@ def conditional(*kept: str) -> Without:
 
 
 def as_read(counts: Any, noise: float, borders: Any, *_: Any) -> Any:
-    return orthogonal.cuts.without_noise_tail(counts, noise, borders)
+    return meta.cuts.without_noise_tail(counts, noise, borders)
 
 
 def noisy_gram(of: Any, noisy: Any, sd: float, share: float) -> Any:
@@ -140,7 +140,7 @@ BOTH: dict[str, Without] = {
 }
 
 R_ONLY: dict[str, Without] = {
-    "window of the outcome": lambda: without_stages(r.R, state.OUTCOME_RANGE),
+    "window of the outcome": lambda: without_stages(meta.R, state.OUTCOME_RANGE),
     "second release": one_release,
     "products of modifiers": lambda: priors(product_columns=0),
     "stretch": lambda: priors(even_norm=1.0),
@@ -148,9 +148,9 @@ R_ONLY: dict[str, Without] = {
     "prior: near constant": conditional("mixture"),
     "prior: mixture": conditional("constant"),
     "cut of the product": lambda: patch.object(
-        orthogonal, "cut_of", lambda state, law, stage, bias: float(law.edges[-1])
+        meta, "cut_of", lambda state, law, stage, bias: float(law.edges[-1])
     ),
-    "sizes by normal residuals": lambda: patch.object(orthogonal.cuts, "denoise_normal", as_read),
+    "sizes by normal residuals": lambda: patch.object(meta.cuts, "denoise_normal", as_read),
     "scaling up": lambda: priors(least_below=1.0),
 }
 
