@@ -47,18 +47,18 @@ PRINTED: tuple[type[Learner], ...] = (
 
 def learner_kinds() -> list[type[Learner]]:
     """The classes of all learners with a proven guarantee."""
-    return [*_CALLS, *(type(one) for one in LEARNERS.values())]
+    return [*_CALLS, *map(type, LEARNERS.values())]
 
 
 def describe(estimate: Estimate) -> Description:
     """Describe a fit by its learner's description; unnamed learners use the default description."""
     plan = estimate.plan
     kinds = PRINTED if plan.request.mode == "paper" else learner_kinds()
-    known = {kind.name: kind for kind in kinds}
-    said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
+    by_name = {kind.name: kind for kind in kinds}
+    description = by_name.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
     for option in (survival_described, clusters_described, weights_described):
-        said = option(said, estimate)
-    return said
+        description = option(description, estimate)
+    return description
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
@@ -78,17 +78,17 @@ def check_object(argument: str, value: object) -> None:
 
     The `CapabilityError` states the correct call.
     """
-    own = value if isinstance(value, type) else type(value)
+    cls = value if isinstance(value, type) else type(value)
     for kind, room, types in (
         ("learner", "pc.learners", (EffectLearner, TwoStage)),
         ("base", "pc.bases", get_args(AnyBase)),
     ):
-        if not issubclass(own, types) or inspect.isabstract(own):
+        if not issubclass(cls, types) or inspect.isabstract(cls):
             continue
-        name = f"{room}.{own.__name__}"
-        if own is value:
-            given = inspect.signature(own).parameters.values()
-            dots = "..." if any(one.default is one.empty for one in given) else ""
+        name = f"{room}.{cls.__name__}"
+        if cls is value:
+            parameters = inspect.signature(cls).parameters.values()
+            dots = "..." if any(p.default is p.empty for p in parameters) else ""
             raise CapabilityError(f"{argument}={name} is a class. Call it: {kind}={name}({dots}).")
         if kind != argument:
             raise CapabilityError(

@@ -151,7 +151,7 @@ def average_target(
         vault.Aipw(n, state.outcome, state.clip, Constant(centre), abs(centre)) for n in nuisances
     ]
     mass = None
-    if state.known is None and state.weights is None:
+    if state.propensity is None and state.weights is None:
         mass = by_fold(lambda n: vault.OfTreatment("balance", n.e, state.clip), nuisances)
     average = _target(state, centre, scores, mass, nuisances[0].e, within)
     if tau is None or not len(state.linear):
@@ -320,7 +320,7 @@ def averages(
     # the query for the scores, and the query for their squares with the sandwich's meat
     squares = None
     if len(requested) == 1:
-        sums = summed_scores(state, requested[0].target, cuts[0].at, cuts[0].middle)
+        sums = summed_scores(state, requested[0].target, cuts[0].threshold, cuts[0].middle)
         if not sums.squares:
             squares = vault.ScoreSquares(sums.scores, state.regressors, meat=True)
     else:
@@ -348,7 +348,9 @@ def averages(
         if target.own_mass and cut.rms != 0:
             x = target.extremes
             treated = np.stack([-x.chances[1], x.chances[0]])  # T - e
-            kept = cuts_of.slope_kept(x.weights, x.weights * treated, x.chances, cut.at, cut.rms)
+            kept = cuts_of.slope_kept(
+                x.weights, x.weights * treated, x.chances, cut.threshold, cut.rms
+            )
         average = estimates.ScoreAverage(
             terms=(term, *(c.slope for c in state.linear.columns)),
             parts=parts @ back,
@@ -367,7 +369,8 @@ def averages(
     groups, target, cut = tuple(g.place for g in state.groups), requested[0].target, cuts[0]
     robust = request.cov_type == "HC0"
     estimate = estimates.estimate_averages(scored, groups, totals, robust=robust)
-    first = vault.CutScore(target.score, cut.at, cut.middle)  # only a single average has clusters
+    # only a single average has clusters
+    first = vault.CutScore(target.score, cut.threshold, cut.middle)
     influence = partial(influences, estimate, first, target.mass, scored[0].centre)
     estimate = with_dependence(state, estimate, influence, 1 + len(request.groups))
     return with_weights(state, replace(estimate, weight=weight))
@@ -442,7 +445,7 @@ def _chosen(
             doubt=average.target.doubt,
         )
         cuts.append(cut)
-        noises.append(noise * cut.at)
+        noises.append(noise * cut.threshold)
     bias = np.array([cuts[k].bias for k in components])
     biases = [float(np.abs(average.parts) @ bias) for average in requested]
     return [replace(cut, bias=b) for cut, b in zip(cuts, biases, strict=True)], noises
@@ -473,7 +476,7 @@ def _vector(
         ends = state.outcome.lo, state.outcome.hi
         scores.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
     low, high = np.moveaxis(np.array(scores), 0, -1)  # (2, N, J) each
-    cuts = np.array([chosen[k].at for k in components])
+    cuts = np.array([chosen[k].threshold for k in components])
     slope = np.where(high == low, np.inf, high - low)
     meets = np.concatenate([(s * cuts - low) / slope for s in (-1.0, 1.0)], axis=-1)
     at = np.moveaxis(np.clip(meets, 0.0, 1.0), -1, 0)[..., None]
@@ -559,7 +562,7 @@ def declared_shares(state: FitState, targets: Sequence[Target] = ()) -> list[tup
 
     The mean of a column is known if the column is a covariate, from its released distribution.
     """
-    request, known = state.request, state.known
+    request, known = state.request, state.propensity
     if isinstance(known, functions.Known):
         column, count = state.rows.frame.get(str(request.propensity)), state.population.count
         if column is None:
@@ -677,7 +680,7 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
-        if state.known is not None and two_valued(state) and arm is None:
+        if state.propensity is not None and two_valued(state) and arm is None:
             nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
@@ -700,7 +703,7 @@ def weighed(
         # squared noise plus squared bias of the best threshold, for any sizes within the extremes
         noise = noise_per_cut(state, summed_scores(state, average), stage)
         cut = score_cut(average.extremes, noise, None, None, count)
-        clipping = float((noise * cut.at) ** 2 + cut.bias**2)
+        clipping = float((noise * cut.threshold) ** 2 + cut.bias**2)
         # sampling variance of an average whose outcomes vary as usual around their means
         tilts = [estimand_of(term).bias_weight(p.e(state.rows), state.clip).mean() for p in parts]
         variance = PRIORS.outcome_noise_sd**2 * state.variance * np.mean(tilts)
@@ -744,7 +747,7 @@ def narrowed(state: first_stages.FitState, nuisances: Triples, stage: StageKey) 
             noise = noise_per_cut(state, summed_scores(state, average), stage)
             cut = score_cut(average.extremes, noise, None, None, count, movable=True)
             lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
-            loss = (noise * cut.at) ** 2 + cut.bias**2 + lost
+            loss = (noise * cut.threshold) ** 2 + cut.bias**2 + lost
             if loss < best:
                 best, narrowest = loss, scored
     return narrowest
@@ -772,7 +775,7 @@ def requested_averages(
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
         average = average_target(state, scored.nuisances, centre)
-        if state.known is not None:
+        if state.propensity is not None:
             # Clipped scores of a small arm pull the average to the first effect. Without this, a
             # trial of 4,000 rows with 3% treated is covered 82% of the time, and 91% with it.
             average = replace(average, doubt=float(np.sqrt(tau.pieces[0].cov[0, 0])))

@@ -168,7 +168,7 @@ class CateLearner(EffectLearner):
         learned = self.boosted().learn(state) if boosts else self.learn(state)
         state, effect = learned.state, learned.effect
         if not state.plan.has(STAGES[1]):
-            return finish(state, effect, learned.shown, None, learned.notes)
+            return finish(state, effect, learned.reported, None, learned.notes)
         # the averages, from doubly robust scores with this effect and these nuisances
         counts = first_stages.outcome_histogram(state, averages_of.AVERAGE_RANGE)
         state = first_stages.with_outcome_look(state, counts)
@@ -187,7 +187,7 @@ class CateLearner(EffectLearner):
         variance = float(estimate.cov[0, 0] + estimate.clipping[0] ** 2)
         if not state.population.atoms:  # the share of the rows at a point is a rough guess
             effect = effect.with_average(state.rows, float(estimate.estimate[0]), variance)
-        return finish(state, effect, learned.shown, estimate, learned.notes)
+        return finish(state, effect, learned.reported, estimate, learned.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +212,7 @@ class EffectFit:
     state: first_stages.FitState
     effect: Effect
     nuisances: Triples
-    shown: words.Nuisances
+    reported: words.Nuisances
     remainder: Remainder
     partials: Folds = ()
     pilot: Effect | None = None
@@ -231,7 +231,7 @@ class EffectFit:
         """From nuisances that were learned together; the pilot defaults to `effect`."""
         pilot = pilot or effect
         nuisances = tuple(nu.nuisance_of(p, pilot, state.outcome) for p in partials)
-        functions = shown(partials, nuisances)
+        functions = reported_nuisances(partials, nuisances)
         return cls(state, effect, nuisances, functions, doubt, partials, pilot)
 
 
@@ -242,7 +242,7 @@ class Recipe(NamedTuple):
     learn: Callable[[first_stages.FitState], EffectFit]
 
 
-def shown(partials: Folds, nuisances: Triples) -> words.Nuisances:
+def reported_nuisances(partials: Folds, nuisances: Triples) -> words.Nuisances:
     """Nuisances as functions of new data; under cross-fitting, the mean over the folds."""
     whole = nu.overall(partials)
     if len(nuisances) == 1:
@@ -272,10 +272,10 @@ def finish(
         half, reach = USUAL_Z * float(estimate.sd[0]), 2 * state.outcome.bound
         if request.bounded and half > MOST_EFFECTS * reach and "arm" not in alerts:
             alerts["noise"] = HIDDEN_ALERT.format(estimand=estimate.terms[0])
-        if state.known is None:  # a known propensity was declared, not counted
+        if state.propensity is None:  # a known propensity was declared, not counted
             estimate = replace(estimate, treated=float(np.mean(e)))
         divides = any(ESTIMANDS[name].by_e for name in request.estimands if name in ESTIMANDS)
-        if clipped > POOR_OVERLAP and divides and state.known is None and "arm" not in alerts:
+        if clipped > POOR_OVERLAP and divides and state.propensity is None and "arm" not in alerts:
             text = OVERLAP_NOTE.format(share=clipped, clip=state.clip, other=1 - state.clip)
             if clipped > MOST_CUT:
                 alerts["overlap"] = text

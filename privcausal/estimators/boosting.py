@@ -19,7 +19,7 @@ from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import EffectFit, shown
+from privcausal.estimators.base import EffectFit, reported_nuisances
 from privcausal.estimators.bases import DPEBM
 from privcausal.estimators.budget import Step, learned_propensity
 from privcausal.estimators.first_stages import FitState
@@ -451,8 +451,8 @@ def _start(state: FitState) -> _Start:
     option, crossfit = state.base, state.request.split == "crossfit"
     assert isinstance(option, DPEBM)
     bins = functions.make_bins(state.design, state.rows, option.bins)
-    if state.known is not None:
-        es = (_Propensity(state.known, state.known, None),) * (FOLDS if crossfit else 1)
+    if state.propensity is not None:
+        es = (_Propensity(state.propensity, state.propensity, None),) * (FOLDS if crossfit else 1)
     else:
         task = BoostingTask(
             target=vault.OfTreatment("residual", Constant(0.0), 0.0),
@@ -672,7 +672,7 @@ def r_learner(state: FitState) -> EffectFit:
     partials = nu.updated_for_effect(state, partials, effect)
     nuisances = tuple(nu.nuisance_of(p, effect, outcome) for p in partials)
     remainder = start.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
-    return EffectFit(state, effect, nuisances, shown(partials, nuisances), remainder)
+    return EffectFit(state, effect, nuisances, reported_nuisances(partials, nuisances), remainder)
 
 
 def dr_learner(state: FitState) -> EffectFit:
@@ -703,7 +703,7 @@ def x_learner(state: FitState) -> EffectFit:
     what = "imputed effects by arm"
     fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
     fit = _assembled(start, means, Effect((), 2 * state.outcome.bound))
-    e, pieces = fit.shown.propensity, list[Piece]()
+    e, pieces = fit.reported.propensity, list[Piece]()
     for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))

@@ -537,7 +537,7 @@ class EventStudy(Learner):
         )
         if not sizes.noise_sd:  # In tests without noise, nothing is clipped.
             cut = Cut(size.bound, 0.0)
-        sums = replace(sums, cut=cut.at)
+        sums = replace(sums, cut=cut.threshold)
         path, units, square = fit.read(COHORT_SUMS, sums)
         path = Reading(*map(np.hstack, zip(units, path, strict=True)))
         seen = np.asarray(path.value[:, 0] > FEW_SDS * path.sd[:, 0])

@@ -14,7 +14,7 @@ from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, named
 from privcausal.estimators import bases, budget, first_stages, interactions, meta
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import CateLearner, EffectFit, shown
+from privcausal.estimators.base import CateLearner, EffectFit, reported_nuisances
 from privcausal.estimators.budget import Step
 from privcausal.features import functions
 from privcausal.features.basis import fourier
@@ -260,7 +260,7 @@ class DPCATE(CateLearner):
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
-        models, centre = shown(partials, nuisances), score.centre
+        models, centre = reported_nuisances(partials, nuisances), score.centre
         return EffectFit(state, effect, nuisances, models, doubt, partials, first, centre=centre)
 
     @classmethod

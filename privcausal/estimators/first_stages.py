@@ -312,7 +312,7 @@ class Fit:
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
                 least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
                 window = ranges.outcome_range(*both, float(least))
-                self.beyond = window.kept(ranges.rounded(window.interval, whole))
+                self.beyond = window.moved_to(ranges.rounded(window.interval, whole))
                 intervals[name] = self.beyond.interval
             else:
                 rows = ranges.present_rows(c, sd, public)
@@ -379,7 +379,7 @@ class FitState(Fit):
     effect_index: Integers  # Positions of the effect's features among those of the nuisances
     rows: Rows  # The synthetic population
     outcome: Outcome  # Public bounds of the outcome
-    known: functions.Function | None  # The known propensity as a function of the row
+    propensity: functions.Function | None  # The known propensity as a function of the row
     # Regressors with at most one group per row and text, because levels exclude each other
     regressors: Regressors
     # Interval to which outcomes are clipped when their mean is learned
@@ -503,9 +503,9 @@ def prepare(
         small = features.restricted(sorted(modifiers))
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     weights = _weights(fit)
-    known = declared_propensity(request, fit.schema)
-    own = {block.group for block in effect.blocks}
-    index = [i for i, group in enumerate(features.group) if i == 0 or group in own]
+    propensity = declared_propensity(request, fit.schema)
+    blocks = {block.group for block in effect.blocks}
+    index = [i for i, group in enumerate(features.group) if i == 0 or group in blocks]
     return FitState(
         **vars(fit),
         design=design,
@@ -515,9 +515,9 @@ def prepare(
         features=features,
         effect_features=effect,
         effect_index=np.array(index, np.int64),
-        rows=_rows(population, known, weights),
+        rows=_rows(population, propensity, weights),
         outcome=outcome_of(request, fit.schema),
-        known=known,
+        propensity=propensity,
         regressors=Regressors(linear, len(groups), len(request.groups)),
         weights=weights,
     )
@@ -606,7 +606,9 @@ def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     counted = replace(state.population, count=state.count)
     dependent = correlated(counted, state.features, noisy, sd)
     population = replace(dependent, count=state.population.count)
-    return replace(state, population=population, rows=_rows(population, state.known, state.weights))
+    return replace(
+        state, population=population, rows=_rows(population, state.propensity, state.weights)
+    )
 
 
 def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:

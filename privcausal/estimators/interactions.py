@@ -111,7 +111,7 @@ def refine(state: FitState, partials: nu.Folds, spread: float | None = None) -> 
         state,
         psi,
         OUTCOME_INTERACTIONS,
-        vault.Cross(psi, state.weigh(outcome), cut.at, OUTCOME_INTERACTIONS.query),
+        vault.Cross(psi, state.weigh(outcome), cut.threshold, OUTCOME_INTERACTIONS.query),
         noise_var=PRIORS.outcome_noise_sd**2 * state.variance,
         spread=spread,
         lost=cut.bias,

@@ -68,7 +68,7 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, Folds]:
 
     One pass over the rows computes all three.
     """
-    known, dose = state.known, state.request.dose
+    known, dose = state.propensity, state.request.dose
     state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
         etas = outcomes(state, grams)

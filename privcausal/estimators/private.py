@@ -212,7 +212,8 @@ class Private(AverageLearner):
         estimate = averages.averages(state, requested, AVERAGE_STAGES, weight)
         estimate = with_noise(fit.request, fit.curves, estimate)
         estimate = learners.with_adjustment(state, partials, estimate, estimate.terms[0])
-        return learners.finish(state, None, learners.shown(partials, nuisances), estimate)
+        models = learners.reported_nuisances(partials, nuisances)
+        return learners.finish(state, None, models, estimate)
 
 
 def prepared(fit: first_stages.Fit) -> first_stages.FitState:

@@ -198,21 +198,21 @@ def residual_edges(top: float) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class ResidualLaw:
-    """Mean of (|r| - c)+ and of min(|r|, c)^2 at the thresholds `at`, interpolated between them.
+    """Mean of (|r| - c)+ and of min(|r|, c)^2 at some `thresholds`, interpolated between them.
 
     The first is an upper bound. `far` is the share of the squares beyond `OUTLIER` sds.
     """
 
-    at: Vector
+    thresholds: Vector
     over: Vector
     kept: Vector
     far: float
 
     def excess(self, cut: Vector | float) -> Vector:
-        return np.asarray(np.interp(cut, self.at, self.over))
+        return np.asarray(np.interp(cut, self.thresholds, self.over))
 
     def square(self, cut: Vector | float) -> Vector:
-        return np.asarray(np.interp(cut, self.at, self.kept))
+        return np.asarray(np.interp(cut, self.thresholds, self.kept))
 
     def grown(self, start: float, cut: Vector | float) -> Vector:
         """How much stronger amounts beyond `cut` depend on the columns than rows beyond `start`.
@@ -368,7 +368,7 @@ class Pull:
             detected += share * np.sqrt(seen)
         return cls(total, detected, start)
 
-    def at(self, growth: float | Vector) -> Vector:
+    def bound(self, growth: float | Vector) -> Vector:
         """Bounds for clipped amounts, if the detected part grows by this factor."""
         return np.asarray(self.size + np.multiply.outer(np.asarray(growth) - 1, self.detected))
 
@@ -433,11 +433,11 @@ def row_cut(
     sampling : float
         One over the number of rows, times the design effect of shrink.
     """
-    square, top = leverage.square, float(law.at[-1])
+    square, top = leverage.square, float(law.thresholds[-1])
     if not unit:  # in tests without noise, there is no clipping
         lever = float(leverage.start)
         beyond_all = np.flatnonzero(law.over <= 0)
-        cut = float(law.at[beyond_all[0]]) if len(beyond_all) else top
+        cut = float(law.thresholds[beyond_all[0]]) if len(beyond_all) else top
         return RowCut(
             lever=lever,
             norm=math.hypot(lever, lever),
@@ -454,7 +454,7 @@ def row_cut(
     cuts = np.minimum(np.geomspace(1.0, max(1.5 * top, 1.01), 40), max(1.5 * top, 1.0))
     weight = np.array(FIRST_WEIGHTS)[:, None]
     growth = law.grown(pull.start, cuts)
-    size = np.sqrt(np.mean(pull.at(growth)[:, -slopes:] ** 2, axis=1))
+    size = np.sqrt(np.mean(pull.bound(growth)[:, -slopes:] ** 2, axis=1))
     second, least, best = law.square(cuts), np.inf, None
     for h in LEVERS:
         most, norm2 = math.sqrt(h * square), (2 * h - 1) * square
@@ -829,7 +829,7 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     if request.cov_type != "nonrobust":
         meat = _meat(state, first, row, cut, second)
     # The bias of each coefficient, per unit of the norm of its row.
-    pulls = pull.at(cut.growth)
+    pulls = pull.bound(cut.growth)
     share = fit.along(lift @ np.linalg.inv(second.gram)) ** 2
     gap = np.sqrt(1 - share + share * (GAP_ALONG / LEVERAGE_GAP) ** 2)
     lost = cut.weight * cut.excess + (1 - cut.weight) * first_excess

@@ -239,7 +239,7 @@ def cut_sums(
     cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere)
     beyond = state.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
-    return replace(rough, cut=cut.at), cut.bias + lost
+    return replace(rough, cut=cut.threshold), cut.bias + lost
 
 
 def _nuisance_errors(state: first_stages.FitState, parts: FoldsByArm, slopes: Vector) -> Vector:
@@ -652,7 +652,7 @@ def _instrument_nuisances(
 
     The second nuisances pair each instrument with the treatment in place of the outcome.
     """
-    request, chance = state.request, state.known
+    request, chance = state.request, state.propensity
     stages: dict[StageKey, vault.Transform] = {nu.TREATMENT: vault.Assigned("received")}
     instruments, names = instrument_stages(request), request.formula.instruments
     if chance is None:

@@ -78,7 +78,7 @@ class Estimate:
         return "published" if claimed else "proven"
 
     @property
-    def known(self) -> functions.Known | None:
+    def propensity(self) -> functions.Known | None:
         """The declared range of a known propensity column."""
         name = self.plan.request.propensity
         domain = self.schema[name] if isinstance(name, str) else None

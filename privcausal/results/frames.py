@@ -289,7 +289,7 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
                 )
             )
         return tuple(shapes)
-    rows = population.rows(estimate.known)
+    rows = population.rows(estimate.propensity)
     variables = estimate.plan.request.formula.effect_variables
     return tuple(_shape(effect, population, rows, name, z, level) for name in variables)
 

@@ -16,7 +16,7 @@ import pytest
 import privcausal as pc
 from privcausal import estimators as learners
 from privcausal.estimators import R
-from privcausal.estimators.base import CateLearner, shown
+from privcausal.estimators.base import CateLearner, reported_nuisances
 from privcausal.estimators.base import EffectFit as Learnt
 from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
@@ -53,7 +53,7 @@ class Nought(CateLearner):
         zero = Additive(features, np.zeros(features.size))
         effect = Effect((Piece(zero, law),), 2 * state.outcome.bound)
         found = tuple(nuisance_of(p, effect, state.outcome) for p in partials)
-        return Learnt(state, effect, found, shown(partials, found), doubt, partials)
+        return Learnt(state, effect, found, reported_nuisances(partials, found), doubt, partials)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from privcausal.errors import BudgetError, is_number
 from privcausal.estimators import bases, first_stages, paper, words
-from privcausal.estimators.base import Learner, finish, shown
+from privcausal.estimators.base import Learner, finish, reported_nuisances
 from privcausal.estimators.bases import Sklearn
 from privcausal.estimators.budget import Step, Undeclared
 from privcausal.features.functions import NuisanceTriple
@@ -120,7 +120,7 @@ class Published(Learner):
         )
         if isinstance(nuisances, Estimators):
             return fit.finished(design, averages=ate)
-        return finish(state, None, shown(partials, (nuisances,)), ate)
+        return finish(state, None, reported_nuisances(partials, (nuisances,)), ate)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
