@@ -23,9 +23,15 @@ from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators import TwoStage, base_of, bases
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
-from privcausal.estimators.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
-from privcausal.estimators.paper.private import Published
+from privcausal.estimators.published import (
+    DAMPING,
+    EPOCHS,
+    Published,
+    PublishedADUM,
+    PublishedDPCATE,
+    PublishedTM,
+    Second,
+)
 from privcausal.features.rows import declare_queries
 from privcausal.request.request import LEAST_PROPENSITY, BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from privcausal import estimators
-from privcausal.estimators import averages, base, boosting, dpcate, paper
+from privcausal.estimators import averages, base, boosting, dpcate, published
 from privcausal.estimators.budget import Step
 from privcausal.inference.priors import PRIORS
 from privcausal.request.formula import CausalFormula
@@ -33,7 +33,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "s (dpebm)": boosting.MEAN_FIRST,
     "t (dpebm)": boosting.ONE_STAGE,
     "dpcate (nn)": dpcate.NETWORK_STEPS,
-    "paper": paper.PUBLISHED_STEPS,
+    "paper": published.PUBLISHED_STEPS,
 }
 """Lists of steps by learner, as named in ``weights.csv``; "tau(x)" are those of all learners of it,
 and "r (dpebm)" those of learners "dr" and "x" on that base, too."""

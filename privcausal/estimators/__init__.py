@@ -14,14 +14,12 @@ from privcausal.estimators.clusters import clusters_described
 from privcausal.estimators.difference import DifferenceInMeans, EventStudy
 from privcausal.estimators.dpcate import DPCATE
 from privcausal.estimators.meta import DR, Auto, R, S, T, X
-from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
-from privcausal.estimators.paper.dpcate import PublishedDPCATE
-from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
-from privcausal.estimators.paper.private import Published
 from privcausal.estimators.private import Private
+from privcausal.estimators.published import Published, PublishedADUM, PublishedDPCATE, PublishedTM
 from privcausal.estimators.regress import LeastSquares
 from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
 from privcausal.estimators.survival import survival_described
+from privcausal.estimators.two_stage import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
 from privcausal.estimators.uplift import ADUM, TM
 from privcausal.estimators.words import Description, Estimate
 from privcausal.request.request import AVERAGES, COHORTS, Request

@@ -45,7 +45,7 @@ from privcausal.estimators.base import Learner
 from privcausal.estimators.boosting import PROPENSITY
 from privcausal.estimators.budget import LEAST_PART, Undeclared, Weights, check_levels
 from privcausal.estimators.first_stages import Fit, declared_propensity, outcome_of
-from privcausal.estimators.paper import refuse_published
+from privcausal.estimators.published import refuse_published
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.functions import ArmMean
