@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -17,16 +18,117 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, reported_nuisances
 from privcausal.estimators.budget import Step
 from privcausal.features import functions
-from privcausal.features.basis import fourier
+from privcausal.features.basis import Fourier, fourier
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference import cuts, effects
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.smoothing import EFFECT_SPREAD, LEFT_SPREAD, KernelPrior, denoised
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
-from privcausal.typing import Frame, Integers, Vector
+from privcausal.typing import Frame, Integers, Matrix, Vector
+
+# -- the kernel regression's prior, from released numbers ------------------------------------------
+#
+# The synthetic population gives the spectrum of the basis. The spectrum gives the distribution of
+# the weights, for effects drawn from a Gaussian process of the kernel. The ridge has the least
+# expected error.
+
+EFFECT_SPREAD, LEFT_SPREAD = 1.0, 0.25
+"""Public prior sds, relative to the outcome's residual sd: of the effect over covariates, and of
+the part that a first additive effect misses."""
+
+PULL = 1.0
+"""Sd of the log of the prior sd around its public value, where it stays if data are sparse."""
+
+_RIDGES = np.geomspace(1e-6, 1.0, 49)
+"""Candidate ridges, as shares of the summed curvature of all rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPrior:
+    """Distribution of a ridge regression's weights, in directions of the population.
+
+    The ridge is lambda. With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact
+    weights are b_j w_j + N(0, sigma^2 a_j / (a_j + lambda)^2), b_j = a_j / (a_j + lambda).
+
+    Attributes
+    ----------
+    values, vectors : Vector, Matrix
+        Eigenvalues of E[phi phi'] over the synthetic population, and its directions.
+    mass : float
+        Rows times their mean weight: a = mass x values.
+    residual, spread : float
+        sigma^2, the pseudo-outcome's residual variance per unit of weight; and s^2.
+    """
+
+    values: Vector
+    vectors: Matrix
+    mass: float
+    residual: float
+    spread: float
+
+    @classmethod
+    def of(
+        cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
+    ) -> KernelPrior:
+        """The prior for the synthetic population `rows`; `spread` is in residual sds."""
+        phi = rows.phi(features)
+        values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
+        residual = max(residual, 1e-12)
+        return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
+
+    def shrunken(self, ridge: float) -> tuple[Vector, Vector]:
+        """b_j, and the sampling variance of exact weights."""
+        a = self.mass * self.values
+        return a / (a + ridge), self.residual * a / (a + ridge) ** 2
+
+    def filter(self, ridge: float, noise_sd: float) -> Vector:
+        """Share of signal in each noisy weight, in [0, 1]; 1 without noise."""
+        b, sampling = self.shrunken(ridge)
+        signal = np.maximum(self.spread * b**2 + sampling, 1e-300)
+        return np.asarray(signal / (signal + noise_sd**2))
+
+    def risk(self, ridge: float, noise_sd: float) -> Vector:
+        """Mean squared error of each filtered weight, shape (p,)."""
+        b, sampling = self.shrunken(ridge)
+        f = self.filter(ridge, noise_sd)
+        return np.asarray(self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2))
+
+    def cov(self, ridge: float, noise_sd: float) -> Matrix:
+        """Second moments of the filtered weights' error, shape (p, p)."""
+        cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
+        return np.asarray(0.5 * (cov + cov.T))
+
+    def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
+        """lambda of least expected error over the population, given the noise at each lambda."""
+        grid = max(self.mass, 1.0) * _RIDGES
+        loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
+        return float(grid[int(np.argmin(loss))])
+
+
+def denoised(
+    law: KernelPrior, weights: Vector, ridge: float, noise_sd: float
+) -> tuple[Vector, Matrix]:
+    """Weights with their noise shrunk, and the covariance of their error.
+
+    The prior's s^2 is fitted by the marginal likelihood of the noisy weights, near its public
+    value.
+    """
+    squares = (law.vectors.T @ weights) ** 2
+    b, sampling = law.shrunken(ridge)
+    deviances, steps = [], np.linspace(-3.0, 3.0, 61).tolist()
+    for step in steps:
+        variance = law.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
+        variance = np.maximum(variance, 1e-30)
+        deviance = float(np.sum(np.log(variance) + squares / variance))
+        deviances.append(deviance + (step / PULL) ** 2)
+    best = steps[int(np.argmin(deviances))]
+    law = replace(law, spread=float(law.spread * np.exp(2 * best)))
+    if noise_sd > 0:
+        weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
+    return np.asarray(weights), law.cov(ridge, noise_sd)
+
 
 # Base "nn": nuisance networks trained by differentially private gradient descent.
 

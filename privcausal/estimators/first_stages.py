@@ -17,7 +17,6 @@ from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
-from privcausal.inference.alerts import MOST_AT_END, clipped_share, lacks_arm
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.effects import Effect
 from privcausal.inference.noisy import Reading
@@ -35,6 +34,7 @@ from privcausal.inference.population import (
     weight_edges,
 )
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
 from privcausal.request.factors import Group, group_columns, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request

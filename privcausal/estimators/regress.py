@@ -24,6 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtr
+from scipy.stats import norm
 
 from privcausal import vault
 from privcausal.errors import DataError
@@ -36,15 +37,26 @@ from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference import ranges, tails
-from privcausal.inference.alerts import collinear
-from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering, folded_quantile
+from privcausal.inference.averages import (
+    FEW_SDS,
+    USUAL_Z,
+    AverageEstimate,
+    covering,
+    folded_quantile,
+)
 from privcausal.inference.population import GramEstimate
-from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
+from privcausal.inference.ranges import (
+    FALSE_ALARMS,
+    LookCounts,
+    outcome_edges,
+    sparse,
+    visible_cells,
+)
 from privcausal.inference.regression import likelihoods
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Mask, Matrix, Vector
 
 # -- the releases -----------------------------------------------------------------------------
 
@@ -912,6 +924,50 @@ def _note_collinear(state: first_stages.FitState, moments: RowMoments, lift: Mat
             if not noisy:
                 raise DataError(text.format(names=names))
             state.note((("collinear", text.format(names=names)),))
+
+
+INFLATION, CONSTANT = 10.0, 0.05
+"""Variance inflation of collinear columns, and the sd of a constant column in half-widths."""
+
+
+def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> tuple[Mask, Mask]:
+    """Columns that may be linear functions of the others, and columns that may be constant.
+
+    The released moments cannot tell the columns from exact ones, although the noise cannot explain
+    a variance inflation below `INFLATION`, or an sd above `CONSTANT`: for columns below and above
+    these limits, a false alarm has at most the chance `FALSE_ALARMS`. The largest eigenvalue of the
+    noise is sqrt(2) noise sds around at most 2 sqrt(p) (Davidson and Szarek 2001).
+
+    Parameters
+    ----------
+    moments : Matrix
+        Noisy mean of v v', shape (p, p). The intercept is a linear function of v.
+    noise_sd : float
+        Noise sd of an entry off the diagonal; entries on it have sqrt(2) times as much.
+    lift : Matrix
+        v = lift'x for the columns x with the intercept first, shape (p, p).
+    half : Vector
+        Half the width of the range of each column but the intercept, shape (p - 1,).
+    """
+    p, direction = len(moments), np.sqrt(2.0) * noise_sd
+    most = 2 * np.sqrt(p) * noise_sd + norm.isf(FALSE_ALARMS / 2) * direction
+    values, vectors = np.linalg.eigh(moments)
+    into = (lift @ vectors) ** 2
+
+    def left(curvature: Vector) -> Vector:
+        """Mean squares of the columns that the other columns do not explain."""
+        return np.asarray(1 / (into @ (1 / np.maximum(curvature, 1e-12 * values[-1])))[1:])
+
+    upper, lower = left(values + most), left(values - FEW_SDS * direction)
+    back = np.linalg.pinv(lift)
+    second = back.T @ moments @ back
+    centred = (back - np.outer(back[:, 0], second[0] / second[0, 0]))[:, 1:]
+    doubt = norm.isf(FALSE_ALARMS / 2 / p) * direction * (centred**2).sum(axis=0)
+    variance = np.einsum("ij,ik,kj->j", centred, moments, centred) - doubt
+    seen = variance > 1e-9 * np.diag(second)[1:]
+    limit = np.where(seen, variance / INFLATION, (CONSTANT * half) ** 2)
+    exact = (lower < 1e-6 * limit) & (upper < limit)
+    return exact & seen, exact & ~seen
 
 
 LOG_SPREAD = 0.5

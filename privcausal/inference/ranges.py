@@ -24,9 +24,10 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError, SchemaError
+from privcausal.inference.averages import FEW_SDS
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
-from privcausal.request.schema import Interval, least_width
+from privcausal.request.schema import Domain, Interval, least_width
 from privcausal.typing import Mask, Matrix, Vector
 
 # -- tails ------------------------------------------------------------------------------------
@@ -759,3 +760,72 @@ def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tupl
         flat = most * worst**2 * (top - worst) ** 2 / (top - reach)
         reach = max(reach, (flat / rows) ** (1 / INDEX))
     return reach, rows
+
+
+# -- alerts on released counts, with the chance of a false alarm ---------------------------------
+
+FALSE_ALARMS = 0.01
+"""Largest chance that noise alone raises an alert on harmless data."""
+
+SMALL_ARM = 0.1
+"""Share of the rows above which an arm is harmless. Many trials treat a tenth of the rows."""
+
+
+def lacks_arm(arms: Vector, noise_sd: float) -> bool:
+    """Whether an arm may be empty and is small, from noisy counts or shares of all arms.
+
+    The noise cannot explain a harmless arm: if all arms have a share of `SMALL_ARM` or more, a
+    false alarm has at most the chance `FALSE_ALARMS`. If the noise hides all arms, there is no
+    alert.
+    """
+    margin = float(norm.isf(FALSE_ALARMS)) * noise_sd
+    least, rows = float(np.min(arms)), float(np.sum(arms))
+    return least <= FEW_SDS * noise_sd and least + margin <= SMALL_ARM * rows
+
+
+MANY_AT_END, MOST_AT_END, PILED = 0.1, 0.5, 4.0
+"""Shares of the rows at a bound that trigger a report.
+
+A bound with a share above `MANY_AT_END` is reported if its cell has over `PILED` times the rows
+of the nearest occupied cell, which indicates a pile-up. If no other cell is occupied, a bound with
+a share above `MOST_AT_END` is reported. The intervals of averages are then infinite.
+"""
+
+RARER, MISSED_BOUNDS = 0.1, 1e-4
+"""Share of the rarer of two values that noise may not take for none, and the chance that an alert
+on a bound that holds three quarters of the rows or more is missed."""
+
+
+def clipped_share(
+    declared: Domain | None, domain: Domain, counts: Vector, noise_sd: float, public: float | None
+) -> tuple[float, float] | None:
+    """The bound with too many rows, and its share of them, because bounds or units are wrong.
+
+    There is none for a bound at 0, common for counts and amounts, or for bounds declared as
+    natural. For whole numbers the cells between values are empty, so the test uses the nearest
+    occupied cell. A column of two values has no other cells and lies at its bounds naturally. If
+    the other bound holds `RARER` of the rows, an alert has at most the chance `FALSE_ALARMS`. If
+    it holds none, `RARER` of the rows are six noise sds, and the number of rows is public, the
+    alert is missed with at most the chance `MISSED_BOUNDS`.
+    """
+    if not (isinstance(declared, Interval) and isinstance(domain, Interval)) or declared.natural:
+        return None
+    ends, inside, quantile = counts[[0, -1]], counts[1:-1], float(norm.isf(MISSED_BOUNDS))
+    rows, total_sd = present_rows(counts, noise_sd, public), noise_sd * len(counts) ** 0.5
+    if rows == public:
+        total_sd = 0.0
+
+    def exceeds(share: float) -> Mask:
+        return np.asarray(ends > share * rows + quantile * np.hypot(noise_sd, share * total_sd))
+
+    occupied = inside[inside > float(norm.isf(FALSE_ALARMS / 2 / len(counts))) * noise_sd]
+    hidden = inside.sum() <= FEW_SDS * noise_sd * len(counts) ** 0.5 and not len(occupied)
+    doubt = float(norm.isf(FALSE_ALARMS)) * np.hypot(noise_sd, RARER * total_sd)
+    rarer = min(quantile * noise_sd, RARER * rows - doubt)
+    beside = occupied[[0, -1]] if len(occupied) else np.full(2, FEW_SDS * noise_sd)
+    piled = exceeds(MANY_AT_END) & (ends > PILED * beside)
+    too_many = exceeds(MOST_AT_END) & (ends.min() <= rarer) if hidden else piled
+    for end, clip, at in ((declared.lo, domain.lo, 0), (declared.hi, domain.hi, 1)):
+        if too_many[at] and end == clip != 0:
+            return end, min(float(ends[at]) / rows, 1.0)
+    return None
