@@ -21,11 +21,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from privcausal import vault
 from privcausal.errors import CapabilityError
-from privcausal.estimators import TwoStage, base_of, options
+from privcausal.estimators import TwoStage, base_of, bases
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
-from privcausal.estimators.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
-from privcausal.estimators.paper.private import Published
+from privcausal.estimators.published import (
+    DAMPING,
+    EPOCHS,
+    Published,
+    PublishedADUM,
+    PublishedDPCATE,
+    PublishedTM,
+    Second,
+)
 from privcausal.features.rows import declare_queries
 from privcausal.request.request import LEAST_PROPENSITY, BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult
@@ -81,7 +87,7 @@ def private(
     with vault.open_source(data) as source:
         chosen = base_of(base)
         control = Control(
-            "full" if isinstance(chosen, options.Sklearn) else "disjoint", propensity_clip, shares
+            "full" if isinstance(chosen, bases.Sklearn) else "disjoint", propensity_clip, shares
         )
         request = request_of(
             parse(formula, source),
@@ -140,10 +146,10 @@ def dpebm(
     -------
     CateResult
     """
-    options.check_one_of("learner", learner, ("dr", "r", "s"))
-    options.check_one_of("weighting", weighting, ("published", "interpret"))
-    options.check_one_of("arm_columns", arm_columns, (1, 2) if learner == "s" else (1,))
-    options.check_switch("clip", clip)
+    bases.check_one_of("learner", learner, ("dr", "r", "s"))
+    bases.check_one_of("weighting", weighting, ("published", "interpret"))
+    bases.check_one_of("arm_columns", arm_columns, (1, 2) if learner == "s" else (1,))
+    bases.check_switch("clip", clip)
     Budget(eps, delta)  # raises an error if the pair is not a valid price
     return two_stage(
         formula,
@@ -265,7 +271,7 @@ def dpcate(
     with vault.open_source(data) as source:
         parsed, chosen = parse(formula, source), base_of(base)
         split: Literal["full", "disjoint"] = (
-            "full" if isinstance(chosen, options.Given) else "disjoint"
+            "full" if isinstance(chosen, bases.Given) else "disjoint"
         )
         request = request_of(
             parsed,

@@ -15,7 +15,7 @@ import pytest
 
 import privcausal as pc
 from privcausal import estimators
-from privcausal.estimators.budget import Use
+from privcausal.estimators.budget import Step
 from privcausal.inference.priors import PRIORS
 from privcausal.testing import seeded_noise
 
@@ -24,7 +24,7 @@ sys.path.insert(0, str(PAGES))
 
 import constants  # noqa: E402
 import execute  # noqa: E402
-from constants import USES, least, shown  # noqa: E402
+from constants import STEPS, least, shown  # noqa: E402
 
 TEXT = (PAGES / "explanation" / "r-learner-steps.md").read_text(encoding="utf-8")
 CONSTANTS = f"\n{constants.text()}"
@@ -55,19 +55,29 @@ def test_every_prior_has_a_value_and_a_reason() -> None:
         assert why.endswith("."), name
 
 
-def test_weights_are_those_of_the_code() -> None:
-    known = [[use.stage, shown(least(use)), use.why] for use in USES]
-    assert TABLES["Weights of the stages"] == known
+def test_the_page_shows_the_weights_of_learner_r() -> None:
+    first, *rest = STEPS["tau(x)"]
+    steps = (first, *STEPS["r"], *rest)
+    table = TABLES["Weights of the stages"]
+    assert [row[:2] for row in table] == [[step.key, shown(least(step))] for step in steps]
 
 
-def test_no_weight_is_without_a_reason() -> None:
-    """Of a stage, as of a group."""
-    found = []
-    for place in (place for module in MODULES for place in vars(module).values()):
-        held = getattr(place, "uses", place)
-        found += [u for u in (held if isinstance(held, tuple) else (held,)) if isinstance(u, Use)]
-    assert len(found) > 80
-    assert all(use.why.endswith(".") for use in found)
+@pytest.mark.parametrize("learner", STEPS)
+def test_no_weight_is_without_a_reason(learner: str) -> None:
+    assert all(why.endswith(".") for _, _, why in constants.weights(learner))
+
+
+def steps_of(kind: type) -> list[Step]:
+    steps = getattr(kind, "steps", ())
+    return list(steps) if isinstance(steps, tuple) else []
+
+
+def test_no_share_is_without_a_reason() -> None:
+    """Of a group, in the code; and no list of steps is left out."""
+    lists = [place for module in MODULES for place in vars(module).values()]
+    steps = [step for kind in lists if isinstance(kind, type) for step in steps_of(kind)]
+    assert len(steps) > 80
+    assert set(steps) <= {step for known in STEPS.values() for step in known}
     for module in MODULES:
         lines = inspect.getsource(module).splitlines()
         for before, line in pairwise(lines):

@@ -554,9 +554,11 @@ def test_public_rows_are_resampled():
     assert own["X"].between(0.4, 0.5).all()
     assert own["Y"].std() == pytest.approx(3.0, rel=0.02)
     assert abs(np.corrcoef(own["X"], own["Y"])[0, 1]) > 0.2  # invented outcomes depend on them
-    knows = [assume(asked, **more).known for more in ({}, {"outcome_sd": 3.0}, {"like": PUBLIC})]
+    knows = [
+        assume(asked, **more).scale_source for more in ({}, {"outcome_sd": 3.0}, {"like": PUBLIC})
+    ]
     assert knows == ["bounds", "outcome_sd", "like"]
-    assert assume(asked, like=PUBLIC[["X"]]).known == "bounds"
+    assert assume(asked, like=PUBLIC[["X"]]).scale_source == "bounds"
 
 
 @pytest.mark.slow

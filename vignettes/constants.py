@@ -1,27 +1,44 @@
-"""The tables of the page of constants, from the code: values, and docstrings as reasons.
+"""The tables of the page of constants: values from the code, and their reasons.
 
+Reasons of weights stand in ``weights.csv``, and all others in docstrings.
 ``python vignettes/constants.py`` prints them. The site shows them when it is built.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import importlib
 import inspect
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from privcausal.estimators import R, averages, base
-from privcausal.estimators.budget import Use
+from privcausal import estimators
+from privcausal.estimators import averages, base, boosting, dpcate, published
+from privcausal.estimators.budget import Step
 from privcausal.inference.priors import PRIORS
 from privcausal.request.formula import CausalFormula
+from privcausal.request.plan import StageKey
 from privcausal.request.request import Budget, Request
 from privcausal.request.schema import Schema
 
-USES = (base.CATE_MARGINALS, *R.uses, *averages.AVERAGE_USES)
+STEPS: dict[str, tuple[Step, ...]] = {
+    **{kind.name: kind.steps for kind in estimators.learner_kinds()},
+    "tau(x)": (base.CATE_MARGINALS, *averages.AVERAGE_STEPS),
+    "r (dpebm)": boosting.TWO_STAGES,
+    "s (dpebm)": boosting.MEAN_FIRST,
+    "t (dpebm)": boosting.ONE_STAGE,
+    "dpcate (nn)": dpcate.NETWORK_STEPS,
+    "paper": published.PUBLISHED_STEPS,
+}
+"""Lists of steps by learner, as named in ``weights.csv``; "tau(x)" are those of all learners of it,
+and "r (dpebm)" those of learners "dr" and "x" on that base, too."""
+SEVERAL = SimpleNamespace(arms="***", formula=SimpleNamespace(instruments="**"))
+"""What a request has of several arms and instruments, named "*"."""
 PLACES = """\
 estimators.budget:TOP_BOUNDS
 estimators.budget:TOP_NUISANCE
@@ -56,13 +73,13 @@ inference.cuts:SHAPE_CUTS
 inference.cuts:TAIL, COMPANY, LONE
 inference.cuts:NEAR_BINS
 inference.cuts:RESIDUAL_SCALES
-estimators.orthogonal:LEAST_RMS
-estimators.orthogonal:ERROR_POINTS
+estimators.meta:LEAST_RMS
+estimators.meta:ERROR_POINTS
 inference.confounding:NEGLIGIBLE
 inference.regression:PRIOR_SCALES
 inference.regression:MIXTURE_ROUNDS, MIXTURE_STEPS
 inference.regression:KEPT
-estimators.r:HIDING
+estimators.meta:HIDING
 estimators.averages:FACTORS
 inference.ranges:PARTS, OCTAVES
 inference.ranges:POINT
@@ -104,15 +121,34 @@ def shown(value: Any) -> str:
     return ", ".join(f"{v:g}" for v in (value if isinstance(value, tuple) else (value,)))
 
 
-def least(use: Use) -> float:
+def least(step: Step) -> float:
     """Its weight, or the least weight if it depends on the number of rows."""
     formula, schema = CausalFormula.parse("Y ~ T | X"), Schema({"Y": (0, 1), "X": (0, 1)})
     request = Request(formula, schema, Budget(1.0))
-    return use.weight(request) if callable(use.weight) else use.weight
+    return step.weight(request) if callable(step.weight) else step.weight
+
+
+def weights(learner: str) -> list[list[str]]:
+    """Stage, weight and reason of each step; a step without a reason is a KeyError.
+
+    A stage with several weights under different conditions has one reason for all, or one for each.
+    """
+    reasons: dict[str, list[str]] = {}
+    with Path(__file__).with_name("weights.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if learner in row["learners"].split("; "):
+                reasons.setdefault(row["stage"], []).append(row["reason"])
+    table = []
+    for step in STEPS[learner]:
+        key = step.key if isinstance(step.key, StageKey) else step.key(cast("Any", SEVERAL))[0]
+        left = reasons[key]
+        why = left.pop(0) if len(left) > 1 else left[0]
+        table.append([str(key), shown(least(step)), why])
+    return table
 
 
 @lru_cache(maxsize=64)
-def reasons(path: str, inside: str = "") -> dict[str, str]:
+def docstrings(path: str, inside: str = "") -> dict[str, str]:
     """The docstring after each constant of a module, or of a class in it."""
     body = ast.parse(Path(path).read_text(encoding="utf-8")).body
     if inside:
@@ -126,13 +162,15 @@ def reasons(path: str, inside: str = "") -> dict[str, str]:
     return found
 
 
-def weights() -> list[list[str]]:
-    return [[use.stage, shown(least(use)), use.why] for use in USES]
+def of_learner_r() -> list[list[str]]:
+    """Of learner "r", with the marginals before and the averages after it."""
+    marginals, *rest = weights("tau(x)")
+    return [marginals, *weights("r"), *rest]
 
 
 def priors() -> list[list[str]]:
     """In the order of the code. A constant without a reason is a KeyError."""
-    why = reasons(inspect.getfile(type(PRIORS)), type(PRIORS).__name__)
+    why = docstrings(inspect.getfile(type(PRIORS)), type(PRIORS).__name__)
     names = sorted((n for n in dir(PRIORS) if not n.startswith("_")), key=list(why).index)
     return [[f"`{name}`", shown(getattr(PRIORS, name)), why[name]] for name in names]
 
@@ -142,7 +180,7 @@ def others() -> list[list[str]]:
     for place in PLACES.splitlines():
         module, _, names = place.partition(":")
         code = importlib.import_module(f"privcausal.{module}")
-        why = {reasons(inspect.getfile(code))[name] for name in names.split(", ")}
+        why = {docstrings(inspect.getfile(code))[name] for name in names.split(", ")}
         values = ", ".join(shown(getattr(code, name)) for name in names.split(", "))
         found.append([f"`{place}`", values, *why])
     return found
@@ -156,7 +194,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def text() -> str:
     """The tables in Markdown, each below its heading."""
     parts = [
-        "## Weights of the stages", table(["stage", "weight", "reason"], weights()),
+        "## Weights of the stages", table(["stage", "weight", "reason"], of_learner_r()),
         "## Priors and allowances", table(["name", "value", "reason"], priors()),
         "## Thresholds, grids and guards", table(["place", "value", "reason"], others()),
     ]  # fmt: skip

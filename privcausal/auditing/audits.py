@@ -26,7 +26,7 @@ from privcausal import accounting, api, errors, estimators
 from privcausal.accounting import PICO, rho_of
 from privcausal.accounting.price import epsilon_at
 from privcausal.errors import CapabilityError
-from privcausal.estimators.options import DPEBM, Kernel, check_whole
+from privcausal.estimators.bases import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Printed, Summary

@@ -7,24 +7,19 @@ from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators.arms import S, T, X
 from privcausal.estimators.averages import weights_described
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
 from privcausal.estimators.clusters import clusters_described
-from privcausal.estimators.cohorts import EventStudy
-from privcausal.estimators.difference import DifferenceInMeans
+from privcausal.estimators.difference import DifferenceInMeans, EventStudy
 from privcausal.estimators.dpcate import DPCATE
-from privcausal.estimators.instruments import LocalAverage
-from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
-from privcausal.estimators.paper.dpcate import PublishedDPCATE
-from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
-from privcausal.estimators.paper.private import Published
+from privcausal.estimators.meta import DR, Auto, R, S, T, X
 from privcausal.estimators.private import Private
-from privcausal.estimators.r import DR, Auto, R
+from privcausal.estimators.published import Published, PublishedADUM, PublishedDPCATE, PublishedTM
 from privcausal.estimators.regress import LeastSquares
-from privcausal.estimators.slopes import PartiallyLinear
+from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
 from privcausal.estimators.survival import survival_described
+from privcausal.estimators.two_stage import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
 from privcausal.estimators.uplift import ADUM, TM
 from privcausal.estimators.words import Description, Estimate
 from privcausal.request.request import AVERAGES, COHORTS, Request
@@ -50,18 +45,18 @@ PRINTED: tuple[type[Learner], ...] = (
 
 def learner_kinds() -> list[type[Learner]]:
     """The classes of all learners with a proven guarantee."""
-    return [*_CALLS, *(type(one) for one in LEARNERS.values())]
+    return [*_CALLS, *map(type, LEARNERS.values())]
 
 
 def describe(estimate: Estimate) -> Description:
     """Describe a fit by its learner's description; unnamed learners use the default description."""
     plan = estimate.plan
     kinds = PRINTED if plan.request.mode == "paper" else learner_kinds()
-    known = {kind.name: kind for kind in kinds}
-    said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
+    by_name = {kind.name: kind for kind in kinds}
+    description = by_name.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
     for option in (survival_described, clusters_described, weights_described):
-        said = option(said, estimate)
-    return said
+        description = option(description, estimate)
+    return description
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
@@ -81,17 +76,17 @@ def check_object(argument: str, value: object) -> None:
 
     The `CapabilityError` states the correct call.
     """
-    own = value if isinstance(value, type) else type(value)
+    cls = value if isinstance(value, type) else type(value)
     for kind, room, types in (
         ("learner", "pc.learners", (EffectLearner, TwoStage)),
         ("base", "pc.bases", get_args(AnyBase)),
     ):
-        if not issubclass(own, types) or inspect.isabstract(own):
+        if not issubclass(cls, types) or inspect.isabstract(cls):
             continue
-        name = f"{room}.{own.__name__}"
-        if own is value:
-            given = inspect.signature(own).parameters.values()
-            dots = "..." if any(one.default is one.empty for one in given) else ""
+        name = f"{room}.{cls.__name__}"
+        if cls is value:
+            parameters = inspect.signature(cls).parameters.values()
+            dots = "..." if any(p.default is p.empty for p in parameters) else ""
             raise CapabilityError(f"{argument}={name} is a class. Call it: {kind}={name}({dots}).")
         if kind != argument:
             raise CapabilityError(

@@ -8,7 +8,7 @@ scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from privcausal import vault
 from privcausal.accounting.charge import Release
 from privcausal.estimators import budget, first_stages, words
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.budget import Use
+from privcausal.estimators.budget import Step
 from privcausal.estimators.clusters import influences, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, estimand_of
 from privcausal.estimators.first_stages import FitState
@@ -43,6 +43,7 @@ from privcausal.inference.effects import Effect
 from privcausal.inference.noisy import Reading
 from privcausal.inference.population import LARGEST_USUAL
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import outcome_edges
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -150,7 +151,7 @@ def average_target(
         vault.Aipw(n, state.outcome, state.clip, Constant(centre), abs(centre)) for n in nuisances
     ]
     mass = None
-    if state.known is None and state.weights is None:
+    if state.propensity is None and state.weights is None:
         mass = by_fold(lambda n: vault.OfTreatment("balance", n.e, state.clip), nuisances)
     average = _target(state, centre, scores, mass, nuisances[0].e, within)
     if tau is None or not len(state.linear):
@@ -274,28 +275,23 @@ def _sized(request: Request, base: PrivateBase) -> bool:
     return budget.wide(request, base) or request.weights is not None
 
 
-def sizes_of_scores(
-    stage: StageKey, weight: budget.Weighing, why: str, *when: budget.When
-) -> tuple[Use, ...]:
+def size_steps(
+    key: StageKey, weight: float | Callable[[Request], float], *when: budget.When
+) -> tuple[Step, Step]:
     """The sizes of scores, or only the counts of the arms, to check a known propensity."""
-    return Use(stage, weight, why, _sized, *when), Use(
-        stage, 0.01,
-        "With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1.",
-        lambda request, base: not _sized(request, base), budget.known_propensity, *when,
-    )  # fmt: skip
+    return Step(key, weight, (_sized, *when)), Step(
+        key,
+        0.01,
+        (lambda request, base: not _sized(request, base), budget.known_propensity, *when),
+    )
 
 
-AVERAGE_USES = (
-    *sizes_of_scores(
-        STAGES[0], 0.12,
-        "Sizes of scores by arm; the maximum clipping bias falls with its noise. Building half.",
-    ),
-    Use(AVERAGE_RANGE, 0.08, "A histogram of the outcome, so that loose bounds cost little. "
-        "Building half.", budget.wide),
-    Use(STAGES[1], 0.66, "The estimate itself. Building half."),
-    Use(STAGES[2], 0.14, "Its noise is added to the variance, so a small weight widens intervals. "
-        "Building half.", with_meat),
-)  # fmt: skip
+AVERAGE_STEPS = (
+    *size_steps(STAGES[0], 0.12),
+    Step(AVERAGE_RANGE, 0.08, (budget.wide,), outcome_edges),
+    Step(STAGES[1], 0.66),
+    Step(STAGES[2], 0.14, (with_meat,)),
+)
 """The averages of a learner of tau(x)."""
 
 
@@ -324,7 +320,7 @@ def averages(
     # the query for the scores, and the query for their squares with the sandwich's meat
     squares = None
     if len(requested) == 1:
-        sums = summed_scores(state, requested[0].target, cuts[0].at, cuts[0].middle)
+        sums = summed_scores(state, requested[0].target, cuts[0].threshold, cuts[0].middle)
         if not sums.squares:
             squares = vault.ScoreSquares(sums.scores, state.regressors, meat=True)
     else:
@@ -352,7 +348,9 @@ def averages(
         if target.own_mass and cut.rms != 0:
             x = target.extremes
             treated = np.stack([-x.chances[1], x.chances[0]])  # T - e
-            kept = cuts_of.slope_kept(x.weights, x.weights * treated, x.chances, cut.at, cut.rms)
+            kept = cuts_of.slope_kept(
+                x.weights, x.weights * treated, x.chances, cut.threshold, cut.rms
+            )
         average = estimates.ScoreAverage(
             terms=(term, *(c.slope for c in state.linear.columns)),
             parts=parts @ back,
@@ -371,7 +369,8 @@ def averages(
     groups, target, cut = tuple(g.place for g in state.groups), requested[0].target, cuts[0]
     robust = request.cov_type == "HC0"
     estimate = estimates.estimate_averages(scored, groups, totals, robust=robust)
-    first = vault.CutScore(target.score, cut.at, cut.middle)  # only a single average has clusters
+    # only a single average has clusters
+    first = vault.CutScore(target.score, cut.threshold, cut.middle)
     influence = partial(influences, estimate, first, target.mass, scored[0].centre)
     estimate = with_dependence(state, estimate, influence, 1 + len(request.groups))
     return with_weights(state, replace(estimate, weight=weight))
@@ -446,7 +445,7 @@ def _chosen(
             doubt=average.target.doubt,
         )
         cuts.append(cut)
-        noises.append(noise * cut.at)
+        noises.append(noise * cut.threshold)
     bias = np.array([cuts[k].bias for k in components])
     biases = [float(np.abs(average.parts) @ bias) for average in requested]
     return [replace(cut, bias=b) for cut, b in zip(cuts, biases, strict=True)], noises
@@ -477,7 +476,7 @@ def _vector(
         ends = state.outcome.lo, state.outcome.hi
         scores.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
     low, high = np.moveaxis(np.array(scores), 0, -1)  # (2, N, J) each
-    cuts = np.array([chosen[k].at for k in components])
+    cuts = np.array([chosen[k].threshold for k in components])
     slope = np.where(high == low, np.inf, high - low)
     meets = np.concatenate([(s * cuts - low) / slope for s in (-1.0, 1.0)], axis=-1)
     at = np.moveaxis(np.clip(meets, 0.0, 1.0), -1, 0)[..., None]
@@ -563,7 +562,7 @@ def declared_shares(state: FitState, targets: Sequence[Target] = ()) -> list[tup
 
     The mean of a column is known if the column is a covariate, from its released distribution.
     """
-    request, known = state.request, state.known
+    request, known = state.request, state.propensity
     if isinstance(known, functions.Known):
         column, count = state.rows.frame.get(str(request.propensity)), state.population.count
         if column is None:
@@ -681,7 +680,7 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
-        if state.known is not None and two_valued(state) and arm is None:
+        if state.propensity is not None and two_valued(state) and arm is None:
             nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
@@ -704,7 +703,7 @@ def weighed(
         # squared noise plus squared bias of the best threshold, for any sizes within the extremes
         noise = noise_per_cut(state, summed_scores(state, average), stage)
         cut = score_cut(average.extremes, noise, None, None, count)
-        clipping = float((noise * cut.at) ** 2 + cut.bias**2)
+        clipping = float((noise * cut.threshold) ** 2 + cut.bias**2)
         # sampling variance of an average whose outcomes vary as usual around their means
         tilts = [estimand_of(term).bias_weight(p.e(state.rows), state.clip).mean() for p in parts]
         variance = PRIORS.outcome_noise_sd**2 * state.variance * np.mean(tilts)
@@ -748,7 +747,7 @@ def narrowed(state: first_stages.FitState, nuisances: Triples, stage: StageKey) 
             noise = noise_per_cut(state, summed_scores(state, average), stage)
             cut = score_cut(average.extremes, noise, None, None, count, movable=True)
             lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
-            loss = (noise * cut.at) ** 2 + cut.bias**2 + lost
+            loss = (noise * cut.threshold) ** 2 + cut.bias**2 + lost
             if loss < best:
                 best, narrowest = loss, scored
     return narrowest
@@ -776,7 +775,7 @@ def requested_averages(
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
         average = average_target(state, scored.nuisances, centre)
-        if state.known is not None:
+        if state.propensity is not None:
             # Clipped scores of a small arm pull the average to the first effect. Without this, a
             # trial of 4,000 rows with 3% treated is covered 82% of the time, and 91% with it.
             average = replace(average, doubt=float(np.sqrt(tau.pieces[0].cov[0, 0])))

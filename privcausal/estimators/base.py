@@ -21,17 +21,14 @@ from privcausal.estimators.averages import (
     averages,
     weighed,
 )
-from privcausal.estimators.bases import AnyBase, PrivateBase, moment_base, private_base
-from privcausal.estimators.budget import StageWeight, Use
+from privcausal.estimators.bases import DPEBM, AnyBase, PrivateBase, moment_base, private_base
+from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS
 from privcausal.estimators.nuisances import FoldFit, Folds
-from privcausal.estimators.options import DPEBM
-from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import Triples
 from privcausal.inference.averages import USUAL_Z, AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
-from privcausal.inference.ranges import outcome_edges, window_borders
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import Schema
@@ -55,7 +52,7 @@ class Learner(ABC):
         ask for a split.
     shares : Mapping of str to float
         Default division of rho among the groups of stages.
-    uses : tuple of Use
+    steps : tuple of Step
         The releases after the bounds.
     """
 
@@ -64,11 +61,15 @@ class Learner(ABC):
     bands: ClassVar[str] = words.BANDS
     whole: ClassVar[str] = ""
     shares: ClassVar[Mapping[str, float]] = budget.TOP
-    uses: ClassVar[tuple[Use, ...]] = ()
+    steps: ClassVar[tuple[Step, ...]] = ()
 
-    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        """The releases of a fit after the bounds, with their weights."""
-        return budget.planned(self.uses, request, base)
+    def steps_on(self, base: AnyBase) -> tuple[Step, ...]:
+        """The steps on this base, with those that several learners share."""
+        return self.steps
+
+    def stages(self, request: Request, base: PrivateBase) -> budget.Weights:
+        """The stages of a fit after the bounds, with their weights."""
+        return budget.stage_weights(self.steps_on(base), request, base)
 
     @abstractmethod
     def run(self, fit: first_stages.Fit) -> words.Estimate:
@@ -91,8 +92,8 @@ class Learner(ABC):
                 f"queries= requires learner='dpcate'. Learner {self.name!r} releases a function "
                 "that you can evaluate at any point, at no further cost."
             )
-        needs, name = self.needs(request, base), "none" if self.whole else base.name
-        return budget.make_plan(request, self.name, name, needs, self.top(request), undeclared)
+        weights, name = self.stages(request, base), "none" if self.whole else base.name
+        return budget.make_plan(request, self.name, name, weights, self.top(request), undeclared)
 
     def counted(self, plan: Plan) -> tuple[float, int]:
         """Noise sd of the count of a group of rows that are compared, and the number of groups."""
@@ -105,9 +106,9 @@ class Learner(ABC):
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: budget.Undeclared, base: AnyBase
     ) -> words.Estimate:
-        return self.run(
-            first_stages.Fit(plan, vault, schema, undeclared, self.accepted(base), base)
-        )
+        accepted = self.accepted(base)
+        steps = self.steps_on(accepted)
+        return self.run(first_stages.Fit(plan, vault, schema, undeclared, accepted, base, steps))
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -127,11 +128,7 @@ class EffectLearner(Learner):
     """A learner of tau(x), as accepted by `privcate`."""
 
 
-CATE_MARGINALS = Use(
-    first_stages.MARGINALS,
-    budget.for_marginals(0.04),
-    "At least: more if rows are few, because all features are scaled by these histograms. Sketch.",
-)
+CATE_MARGINALS = Step(first_stages.MARGINALS, budget.for_marginals(0.04))
 
 
 EFFECT_ROWS, KNOWN_NUISANCES = 4_000.0, 0.6
@@ -143,7 +140,7 @@ nuisances if the propensity is known. Everyday laws, effect laws."""
 class CateLearner(EffectLearner):
     """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores.
 
-    Its `uses` are those of the nuisances and the effect.
+    Its `steps` are those of the nuisances and the effect.
     """
 
     @abstractmethod
@@ -151,7 +148,7 @@ class CateLearner(EffectLearner):
         """Learn the nuisances and tau(x)."""
 
     def boosted(self) -> Recipe:
-        """Counterparts of `uses` and `learn` on base "dpebm"."""
+        """Counterparts of `steps` and `learn` on base "dpebm"."""
         raise CapabilityError(f"Learner {self.name!r} does not support base='dpebm'.")
 
     def accepted(self, base: AnyBase) -> PrivateBase:
@@ -164,9 +161,9 @@ class CateLearner(EffectLearner):
         budget.check_levels(request)
         return replace(plan, least_part=0 if request.split == "full" else budget.LEAST_PART)
 
-    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        uses = self.boosted().uses if isinstance(base, DPEBM) else self.uses
-        return budget.planned((CATE_MARGINALS, *uses, *averages_of.AVERAGE_USES), request, base)
+    def steps_on(self, base: AnyBase) -> tuple[Step, ...]:
+        steps = self.boosted().steps if isinstance(base, DPEBM) else self.steps
+        return CATE_MARGINALS, *steps, *averages_of.AVERAGE_STEPS
 
     def top(self, request: Request) -> Mapping[str, float]:
         """Give the average what tau(x) cannot use, with few rows or a known propensity.
@@ -187,16 +184,12 @@ class CateLearner(EffectLearner):
     def run(self, fit: first_stages.Fit) -> words.Estimate:
         # a best linear projection would need weighted products of its columns
         linear = fit.request.weights is None
-        looks = {
-            first_stages.OUTCOME_RANGE: window_borders,
-            averages_of.AVERAGE_RANGE: outcome_edges,
-        }
-        state = first_stages.prepare(fit, linear_terms=linear, looks=looks)
+        state = first_stages.prepare(fit, linear_terms=linear)
         boosts = isinstance(state.base, DPEBM)
         learned = self.boosted().learn(state) if boosts else self.learn(state)
         state, effect = learned.state, learned.effect
         if not state.plan.has(STAGES[1]):
-            return finish(state, effect, learned.shown, None, learned.notes)
+            return finish(state, effect, learned.reported, None, learned.notes)
         # the averages, from doubly robust scores with this effect and these nuisances
         counts = first_stages.outcome_histogram(state, averages_of.AVERAGE_RANGE)
         state = first_stages.with_outcome_look(state, counts)
@@ -215,9 +208,7 @@ class CateLearner(EffectLearner):
         variance = float(estimate.cov[0, 0] + estimate.clipping[0] ** 2)
         if not state.population.atoms:  # the share of the rows at a point is a rough guess
             effect = effect.with_average(state.rows, float(estimate.estimate[0]), variance)
-        return finish(
-            state, effect, learned.shown, estimate, learned.notes + average_doubts(estimate)
-        )
+        return finish(state, effect, learned.reported, estimate, learned.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +233,7 @@ class EffectFit:
     state: first_stages.FitState
     effect: Effect
     nuisances: Triples
-    shown: words.Nuisances
+    reported: words.Nuisances
     remainder: Remainder
     partials: Folds = ()
     pilot: Effect | None = None
@@ -251,23 +242,28 @@ class EffectFit:
 
     @classmethod
     def of(
-        cls, fit: NuisanceFit, partials: Folds, effect: Effect, pilot: Effect | None = None
+        cls,
+        state: first_stages.FitState,
+        doubt: Remainder,
+        partials: Folds,
+        effect: Effect,
+        pilot: Effect | None = None,
     ) -> EffectFit:
         """From nuisances that were learned together; the pilot defaults to `effect`."""
-        state, pilot = fit.state, pilot or effect
+        pilot = pilot or effect
         nuisances = tuple(nu.nuisance_of(p, pilot, state.outcome) for p in partials)
-        functions = shown(partials, nuisances)
-        return cls(state, effect, nuisances, functions, fit.doubt, partials, pilot)
+        functions = reported_nuisances(partials, nuisances)
+        return cls(state, effect, nuisances, functions, doubt, partials, pilot)
 
 
 class Recipe(NamedTuple):
-    """The counterparts of a learner's `uses` and `learn` on base "dpebm"."""
+    """The counterparts of a learner's `steps` and `learn` on base "dpebm"."""
 
-    uses: tuple[Use, ...]
+    steps: tuple[Step, ...]
     learn: Callable[[first_stages.FitState], EffectFit]
 
 
-def shown(partials: Folds, nuisances: Triples) -> words.Nuisances:
+def reported_nuisances(partials: Folds, nuisances: Triples) -> words.Nuisances:
     """Nuisances as functions of new data; under cross-fitting, the mean over the folds."""
     whole = nu.overall(partials)
     if len(nuisances) == 1:
@@ -291,14 +287,16 @@ def finish(
     if request.formula.terms and not state.design.columns:
         alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
     if estimate is not None:
-        alerts |= nuisance_alert(estimate)
+        doubts, more = average_doubts(estimate)
+        alerts |= doubts
+        notes = (*notes, *more)
         half, reach = USUAL_Z * float(estimate.sd[0]), 2 * state.outcome.bound
         if request.bounded and half > MOST_EFFECTS * reach and "arm" not in alerts:
             alerts["noise"] = HIDDEN_ALERT.format(estimand=estimate.terms[0])
-        if state.known is None:  # a known propensity was declared, not counted
+        if state.propensity is None:  # a known propensity was declared, not counted
             estimate = replace(estimate, treated=float(np.mean(e)))
         divides = any(ESTIMANDS[name].by_e for name in request.estimands if name in ESTIMANDS)
-        if clipped > POOR_OVERLAP and divides and state.known is None and "arm" not in alerts:
+        if clipped > POOR_OVERLAP and divides and state.propensity is None and "arm" not in alerts:
             text = OVERLAP_NOTE.format(share=clipped, clip=state.clip, other=1 - state.clip)
             if clipped > MOST_CUT:
                 alerts["overlap"] = text
@@ -367,17 +365,18 @@ OVERLAP_NOTE = (
 )
 
 
-def average_doubts(estimate: AverageEstimate) -> tuple[str, ...]:
-    """Notes on nuisance errors and clipping bias."""
+def average_doubts(estimate: AverageEstimate) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Alerts and notes on nuisance errors and clipping bias, as shares of a finite variance."""
     total = float(estimate.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
-        return ()
-    share, note = _nuisance_share(estimate)
+        return {}, ()
+    share, estimand = float(estimate.remainder[0]) ** 2 / total, estimate.terms[0]
+    note = NUISANCE_NOTE.format(share=share, estimand=estimand)
     notes = [note] if NOTED_REMAINDER < share <= MOST_REMAINDER else []
     clipping = float(estimate.clipping[0]) / np.sqrt(total)
     if clipping > MOST_CLIPPING:
-        notes.append(CLIPPING_NOTE.format(share=clipping, estimand=estimate.terms[0]))
-    return tuple(notes)
+        notes.append(CLIPPING_NOTE.format(share=clipping, estimand=estimand))
+    return {"nuisances": note} if share > MOST_REMAINDER else {}, tuple(notes)
 
 
 HIDDEN_ADJUSTMENT = (
@@ -425,16 +424,3 @@ def product_alert(
     if not most > MOST_PRODUCTS * np.sqrt(estimate.cov[0, 0]):
         return {}
     return {"products": PRODUCTS_NOTE.format(estimand=estimate.terms[0])}
-
-
-def nuisance_alert(estimate: AverageEstimate) -> dict[str, str]:
-    share, note = _nuisance_share(estimate)
-    return {"nuisances": note} if share > MOST_REMAINDER else {}
-
-
-def _nuisance_share(estimate: AverageEstimate) -> tuple[float, str]:
-    """Share of the variance due to nuisance errors (0 without a finite variance), and its note."""
-    total = float(estimate.cov[0, 0])
-    finite = np.isfinite(total) and total > 0
-    share = float(estimate.remainder[0]) ** 2 / total if finite else 0.0
-    return share, NUISANCE_NOTE.format(share=share, estimand=estimate.terms[0])

@@ -13,28 +13,26 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
+from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
 from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import EffectFit, shown
-from privcausal.estimators.budget import Use, for_products, learned_propensity, products
+from privcausal.estimators.base import EffectFit, reported_nuisances
+from privcausal.estimators.bases import DPEBM
+from privcausal.estimators.budget import Step, learned_propensity
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
-from privcausal.estimators.options import DPEBM
-from privcausal.estimators.orthogonal import refined
 from privcausal.estimators.words import Nuisances
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.functions import Constant, Extended, NuisanceTriple, Steps, Triples
-from privcausal.inference import cuts, smoothing
+from privcausal.inference import cuts
 from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Posterior
-from privcausal.inference.smoothing import Fitted
+from privcausal.inference.regression import Posterior, mixture_law
 from privcausal.request.plan import StageKey
 from privcausal.request.request import FOLDS, LEAST_PROPENSITY
 from privcausal.typing import Integers, Matrix, Vector
@@ -46,6 +44,305 @@ from privcausal.vault import (
     Shapes,
     TransformProduct,
 )
+
+# -- shapes from boosting with noise of known size: raw, or smoothed by empirical Bayes --------
+#
+# Boosting is linear in its data as long as no residual is clipped. Let S_t be the sums over the
+# leaves of round t, h the bins' masses (sums of a^2 over their rows), U_t the step computed from
+# leaf sums, and f_t the constant and the shape before the step. Round t releases, for an axis,
+#
+#     y_t = S_t (h (f* - f_t) + e) + noise_t.
+#
+# The loss is least at f*. The sums of rows' deviations from f* are e, of variance s^2 h.
+#
+# Raw shapes add up the steps U_t y_t. They end at g = D (h g* + e) + error, where D and the
+# covariance C of the error follow from the public leaves, the masses and the noise scale:
+#
+#     D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
+#
+# Smoothed shapes use that f_t is public: adding S_t h f_t gives S_t (h f* + e) and noise that is
+# new in every round. All rounds therefore measure one vector of totals, h f* + e. Least squares
+# extracts more information on it than the last shape, which has half forgotten the early rounds and
+# has not fully converged. The first quarter of the rounds is omitted for two reasons. Other
+# columns' shapes have not yet been removed from the residuals, which matters for correlated
+# columns. Residuals are also clipped most often in these
+# rounds.
+#
+# Masses are not weights. Steps are divided by weights that are never close to zero, so that every
+# step is short, but an empty bin contains no information on f*. Each axis is treated separately.
+# If the rows are few for the noise, the noise alone changes rows' values by a large part of the
+# clipping threshold. Residuals are then clipped, and shapes are smaller than this model predicts:
+# effects lean towards their unadjusted values.
+#
+# The prior of a shape is a mixture of Gaussian processes along the axis, from flat to rough and
+# from small to large, weighted by marginal likelihood. The difference of two arms' shapes is zero
+# with substantial probability, so that an effect is constant if the data contain no information.
+
+POSITION_SDS = 2.5
+"""Positions on an axis are clipped to this many standard deviations, to limit outliers."""
+
+SHAPE_SDS = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Prior sds of a shape, as shares of the target's size."""
+
+ROUGHNESS = ((1.0, 0.0, 0.0), (1.0, 0.3, 0.0), (0.5, 1.0, 0.0), (0.5, 0.5, 0.3))
+"""Prior variances of a shape's linear, smooth and rough part, up to its size."""
+
+ARM_DIFFERENCES = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
+"""Prior sds of the arms' difference, as shares of the shape's own size, and their chances."""
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Result of one boosting on one axis of one arm.
+
+    Attributes
+    ----------
+    raw : Vector
+        The final shape, shape (K,), of mean zero under `weight`.
+    weight, mass : Vector
+        Public weights that divided the steps, and estimate of h, shape (K,).
+    carried, noise : Matrix
+        D and C, shape (K, K).
+    """
+
+    raw: Vector
+    weight: Vector
+    mass: Vector
+    carried: Matrix
+    noise: Matrix
+
+    def error(self, dispersion: float) -> Matrix:
+        """Covariance of raw around its signal D h g*; `dispersion` is s^2."""
+        return self.noise + dispersion * (self.carried * self.mass) @ self.carried.T
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Estimate from all rounds together of the totals h f* + e on one axis of one arm.
+
+    Attributes
+    ----------
+    value, noise : Vector, Matrix
+        Least squares estimate, shape (K,), and the covariance of its error.
+    basis : Matrix
+        Orthonormal directions that the rounds measured, shape (K, r): all, unless rounds are few.
+    mass : Vector
+        Public estimate of h, shape (K,).
+    position : Vector or None
+        Position of each bin along the axis; None for a factor.
+    """
+
+    value: Vector
+    noise: Matrix
+    basis: Matrix
+    mass: Vector
+    position: Vector | None
+
+    @property
+    def free(self) -> Matrix:
+        """Directions without information on the constant, shape (K, r - 1)."""
+        return np.asarray(self.basis @ null_space((self.basis.T @ self.mass)[None, :]))
+
+    def error(self, dispersion: float) -> Matrix:
+        """Covariance of value around h f*; `dispersion` is s^2."""
+        return self.noise + dispersion * np.diag(self.mass)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Posterior distribution of a boosting: mean and covariance of (constant, shapes), (1 + M,)."""
+
+    mean: Vector
+    cov: Matrix
+
+    def through(self, to_coef: Matrix) -> Posterior:
+        """Posterior of the coefficients `to_coef` @ (constant, shapes)."""
+        return Posterior(to_coef @ self.mean, to_coef @ self.cov @ to_coef.T, 0.0)
+
+
+def propagate(
+    leaf: Integers, weight: Vector, mass: Vector, rate: float, noise_sd: float
+) -> tuple[Matrix, Matrix]:
+    """D and C of one axis.
+
+    Parameters
+    ----------
+    leaf : Integers
+        Leaf of each bin in every round, shape (rounds, K).
+    weight, mass : Vector
+        Shape (K,).
+    noise_sd : float
+        Noise sd of one leaf's sum.
+    """
+    size, leaves = len(weight), int(leaf.max(initial=0)) + 1
+    carried, noise = np.zeros((size, size)), np.zeros((size, size))
+    share = weight / weight.sum()
+    for leaves_of in leaf:
+        member = (leaves_of[:, None] == np.arange(leaves)).astype(np.float64)
+        up = member / np.maximum(weight @ member, 1e-300)
+        up = rate * (up - share @ up)
+        lead = member.T * mass  # sums over the leaves
+        carried = carried + up @ (member.T - lead @ carried)
+        seen = lead @ noise
+        move = up @ seen
+        inner = seen @ lead.T + noise_sd**2 * np.eye(leaves)
+        noise = noise - move - move.T + up @ inner @ up.T
+    return carried, 0.5 * (noise + noise.T)
+
+
+def totals(
+    leaf: Integers,
+    sums: Matrix,
+    before: Matrix,
+    mass: Vector,
+    noise_sd: float,
+    position: Vector | None,
+) -> Totals:
+    """Totals of one axis, from the rounds after the first quarter.
+
+    Parameters
+    ----------
+    leaf, sums
+        Leaf of each bin, shape (rounds, K), and noisy sums of residuals in the leaves, shape
+        (rounds, leaves).
+    before : Matrix
+        Constant and shape that a round's residuals subtract, shape (rounds, K).
+    mass, position : Vector
+        Shape (K,); position is None for a factor.
+    noise_sd : float
+        Noise sd of one leaf's sum.
+    """
+    used = slice(len(leaf) // 4, None)
+    leaf, sums, before = leaf[used], sums[used], before[used]
+    member = (leaf[:, None, :] == np.arange(sums.shape[1])[:, None]).astype(np.float64)
+    seen = sums + (member @ (mass * before)[:, :, None])[:, :, 0]
+    member = member.reshape(-1, len(mass))
+    precision, basis = np.linalg.eigh(member.T @ member)
+    measured = precision > 1e-9 * precision[-1]
+    precision, basis = precision[measured], basis[:, measured]
+    inverse = (basis / precision) @ basis.T
+    value = inverse @ (member.T @ seen.ravel())
+    return Totals(value, noise_sd**2 * inverse, basis, mass, position)
+
+
+def smooth(arm: Totals, size: float, dispersion: float) -> tuple[Vector, Matrix]:
+    """Posterior mean and covariance of the shape; `size` is the target's typical size."""
+    kernels = _kernels(arm.mass, arm.position)
+    priors = [((size * s) ** 2 * kernel, 1.0) for s in SHAPE_SDS for kernel in kernels]
+    return _mixture([arm], dispersion, priors)
+
+
+def smooth_arms(
+    first: Totals, second: Totals, size: float, dispersion: float, *, apart: bool
+) -> tuple[Vector, Matrix]:
+    """`smooth` for both arms' shapes together, (control, treated), whose difference is smaller.
+
+    Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centered under its own
+    arm's masses. If the arms differ in the column, the two centers differ, and m determines by how
+    much. This difference is confounding, which a prior of two centered shapes would shrink away.
+    """
+    pooled = _kernels(first.mass + second.mass, first.position)
+    keep = block_diag(_keep(first.mass), _keep(second.mass))
+    rough, apart_by = pooled[::2], [(np.zeros_like(pooled[0]), 1.0)]
+    if apart:
+        apart_by = [
+            (ratio**2 * kernel, chance / len(rough))
+            for ratio, chance in ARM_DIFFERENCES
+            for kernel in rough
+        ]
+    priors = [
+        ((size * s) ** 2 * keep @ np.block([[m + q, m - q], [m - q, m + q]]) @ keep.T, chance)
+        for s in SHAPE_SDS
+        for m in pooled
+        for difference, chance in apart_by
+        for q in [0.25 * difference]  # Cov(m - d/2, m + d/2) in blocks
+    ]
+    return _mixture([first, second], dispersion, priors)
+
+
+def _keep(mass: Vector) -> Matrix:
+    """The projection that subtracts a shape's mean."""
+    return np.asarray(np.eye(len(mass)) - mass / mass.sum())
+
+
+def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
+    """Prior covariances of unit size, centered under the masses."""
+    size, share = len(mass), mass / mass.sum()
+    if place is None:
+        raw: tuple[Matrix, ...] = (np.eye(size),)
+    else:
+        mean = float(share @ place)
+        sd = max(float(np.sqrt(share @ (place - mean) ** 2)), 1e-9)
+        z = np.clip((place - mean) / sd, -POSITION_SDS, POSITION_SDS)
+        gap = np.abs(z[:, None] - z)
+        raw = (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap))
+    keep, parts = _keep(share), []
+    for kernel in raw:
+        part = keep @ kernel @ keep.T
+        parts.append(part / max(float(share @ np.diag(part)), 1e-12))
+    if place is None:
+        return parts
+    none = np.zeros((size, size))
+    return [sum((v * part for v, part in zip(mix, parts, strict=True)), none) for mix in ROUGHNESS]
+
+
+def _mixture(
+    arms: Sequence[Totals], dispersion: float, priors: Sequence[tuple[Matrix, float]]
+) -> tuple[Vector, Matrix]:
+    """Mean and covariance of the arms' shapes, over (prior, chance) and marginal likelihood."""
+    free = block_diag(*(arm.free for arm in arms))
+    seen = free.T @ np.concatenate([arm.value for arm in arms])
+    base = free.T @ block_diag(*(arm.error(dispersion) for arm in arms)) @ free
+    lead = free.T * np.concatenate([arm.mass for arm in arms])
+    ridge = 1e-9 * max(float(np.trace(base)), 1e-300) / max(len(base), 1)
+    base = base + ridge * np.eye(len(base))
+    laws = []
+    for prior, chance in priors:
+        across = lead @ prior
+        factor = cho_factor(base + across @ lead.T, lower=True, check_finite=False)
+        solved = cho_solve(factor, np.c_[seen, across], check_finite=False)
+        fit = -np.log(np.diag(factor[0])).sum() - 0.5 * float(seen @ solved[:, 0])
+        cov = prior - across.T @ solved[:, 1:]
+        laws.append((np.log(chance) + fit, across.T @ solved[:, 0], cov))
+    return mixture_law(laws)[1:]
+
+
+def constant_law(
+    raw: float, rate: float, rounds: int, noise_sd: float, weight: float, dispersion: float
+) -> tuple[float, float, float]:
+    """The raw constant, the constant at convergence, and its variance."""
+    left = (1.0 - rate) ** rounds
+    gain = (rate / (2.0 - rate)) * (1.0 - left**2)
+    variance = gain * (noise_sd / weight) ** 2 + dispersion / weight
+    return raw, raw / (1.0 - left), variance
+
+
+def assemble(constant: tuple[float, float], shapes: Sequence[tuple[Vector, Matrix]]) -> Fitted:
+    """(constant, shapes) of one arm, assumed independent between axes."""
+    mean = np.concatenate([[constant[0]], *(m for m, _ in shapes)])
+    cov = block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes))
+    return Fitted(mean, np.asarray(cov))
+
+
+def assemble_arms(
+    constants: Sequence[tuple[float, float]], shapes: Sequence[tuple[Vector, Matrix]]
+) -> Fitted:
+    """(constant, shapes) of the control arm, then of the treated one, shape (2 (1 + M),).
+
+    `shapes` holds both arms' shapes of one axis together, shape (2 K,).
+    """
+    widths = [len(mean) // 2 for mean, _ in shapes]
+    size = 1 + sum(widths)
+    mean, cov = np.zeros(2 * size), np.zeros((2 * size, 2 * size))
+    for arm, (value, variance) in enumerate(constants):
+        mean[arm * size], cov[arm * size, arm * size] = value, variance
+    first = 1
+    for width, (shape, spread) in zip(widths, shapes, strict=True):
+        at = np.r_[first : first + width, size + first : size + first + width]
+        mean[at], cov[np.ix_(at, at)] = shape, spread
+        first += width
+    return Fitted(mean, cov)
+
 
 # -- training ----------------------------------------------------------------------------------
 
@@ -101,7 +398,10 @@ class BoostingSession:
         query = Boosting(bins, weight * count, leaf, rate, **regression)
         release, release_folds = state.vault.release, state.vault.release_folds
         releases = release_folds(stage, query) if split else (release(stage, query),)
-        trained = [Trained(self, task, query, count, release) for release in releases]
+        trained = [
+            Trained(self, task, query, count, release, float(release.noise_sd[0]))
+            for release in releases
+        ]
         state.releases.append(releases[0])
         return trained[::-1]
 
@@ -213,11 +513,7 @@ class Trained:
     query: Boosting
     count: float
     release: Release
-
-    @property
-    def _sd(self) -> float:
-        """Noise sd of a sum."""
-        return float(self.release.noise_sd[0])
+    noise_sd: float  # Of a sum
 
     @cached_property
     def _path(self) -> list[Shapes]:
@@ -237,8 +533,8 @@ class Trained:
         if not (task.logistic and self.machine.option.smooth):
             return start
         totals = [self._total(start, 0, k) for k in self._axes]
-        laws = [smoothing.smooth(total, task.size, task.dispersion) for total in totals]
-        law = smoothing.assemble(self._constant(0), laws).through(bins.to_coef)
+        laws = [smooth(total, task.size, task.dispersion) for total in totals]
+        law = assemble(self._constant(0), laws).through(bins.to_coef)
         ends = state.clip, 1 - state.clip
         e = functions.Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(state.rows)
         return self.machine.mass(replace(task, curvature=(e * (1 - e))[None, :])) * self.count
@@ -252,29 +548,29 @@ class Trained:
         return slice(int(self.query.start[k]), int(self.query.start[k + 1]))
 
     @cached_property
-    def _totals(self) -> list[list[smoothing.Totals]]:
+    def _totals(self) -> list[list[Totals]]:
         """Combined evidence of all rounds on each axis, by arm."""
         arms = range(self.query.arms)
         return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
 
-    def _total(self, masses: Matrix, arm: int, k: int) -> smoothing.Totals:
+    def _total(self, masses: Matrix, arm: int, k: int) -> Totals:
         query, cells, axes = self.query, self._axis(k), self.machine.bins.axes
         sums = self.release.value.reshape(query.rounds, query.arms, query.axes, query.leaves)
         before = [made.scores[arm, cells] + made.constant[arm] for made in self._path[:-1]]
-        return smoothing.totals(
+        return totals(
             query.leaf[:, cells],
             sums[:, arm, k],
             np.array(before),
             masses[arm, cells],
-            self._sd,
+            self.noise_sd,
             axes[k].position if k < len(axes) else None,
         )
 
     def _constant(self, arm: int) -> tuple[float, float]:
         query = self.query
         # The constant uses the mean over axes of their leaves' totals.
-        sd = self._sd * np.sqrt(query.leaves / query.axes)
-        raw, whole, variance = smoothing.constant_law(
+        sd = self.noise_sd * np.sqrt(query.leaves / query.axes)
+        raw, whole, variance = constant_law(
             float(self._path[-1].constant[arm]),
             query.constant_rate,
             query.rounds,
@@ -289,15 +585,15 @@ class Trained:
         task, query = self.task, self.query
         if self.machine.option.smooth:
             totals = self._totals[arm]
-            return [smoothing.smooth(total, task.size, task.dispersion) for total in totals]
+            return [smooth(total, task.size, task.dispersion) for total in totals]
         laws = []
         for k in self._axes:  # How the rounds produced the raw shape.
             cells = self._axis(k)
             weight, mass = query.weight[arm, cells], self._masses[arm, cells]
             leaf = query.leaf[:, cells]
-            carried, noise = smoothing.propagate(leaf, weight, mass, query.rate, self._sd)
+            carried, noise = propagate(leaf, weight, mass, query.rate, self.noise_sd)
             scores = self._path[-1].scores[arm, cells]
-            course = smoothing.Course(scores, weight, mass, carried, noise)
+            course = Course(scores, weight, mass, carried, noise)
             laws.append((course.raw, course.error(task.dispersion)))
         return laws
 
@@ -305,11 +601,11 @@ class Trained:
         """Distribution of the coefficients of the bins' indicators."""
         return self.fitted(arm).through(self.machine.bins.to_coef)
 
-    def fitted(self, arm: int = 0) -> smoothing.Fitted:
+    def fitted(self, arm: int = 0) -> Fitted:
         """Distribution of the constant and the shapes of one arm (or of all rows)."""
-        return smoothing.assemble(self._constant(arm), self._laws(arm))
+        return assemble(self._constant(arm), self._laws(arm))
 
-    def fitted_arms(self, shared: Sequence[bool] | None) -> smoothing.Fitted:
+    def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
         """Distribution of both arms' constants and shapes, control first.
 
         `shared` states for each axis whether the arms have one shape. False means that they may
@@ -323,10 +619,10 @@ class Trained:
         else:
             size, dispersion = self.task.size, self.task.dispersion
             shapes = [
-                smoothing.smooth_arms(a, b, size, dispersion, apart=not alike)
+                smooth_arms(a, b, size, dispersion, apart=not alike)
                 for a, b, alike in zip(*self._totals, shared, strict=True)
             ]
-        return smoothing.assemble_arms([self._constant(0), self._constant(1)], shapes)
+        return assemble_arms([self._constant(0), self._constant(1)], shapes)
 
 
 # -- recipes of the learners -------------------------------------------------------------------
@@ -363,41 +659,31 @@ PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
-_PRODUCTS = (
-    Use(interactions.INTERACTION_SIZES, for_products(0.01),
-        "One histogram, used for one quantile. By hand.", products),
-    Use(interactions.TREATMENT_INTERACTIONS, for_products(0.11),
-        "With the outcome's interactions and the sizes, 28% of the group, as for learner 'r'. "
-        "By hand.", products),
-    Use(interactions.OUTCOME_INTERACTIONS, for_products(0.25),
-        "As for the treatment. By hand.", products),
-)  # fmt: skip
+_PRODUCTS = interactions.interaction_steps(0.01, 0.11, 0.25)
 _WEIGHTING = (
-    Use(PROPENSITY, 0.15, "It only weights the arms, so its errors matter least. By hand.",
-        learned_propensity),
-    Use(BOOSTED_SIZES, 0.03, "As for learner 'r', in a larger group. By hand."),
-)  # fmt: skip
+    Step(PROPENSITY, 0.15, (learned_propensity,)),
+    Step(BOOSTED_SIZES, 0.03),
+)
 
-ONE_STAGE = (*_WEIGHTING, Use(nu.OUTCOME, 0.78, "The estimate itself. By hand."), *_PRODUCTS)
+ONE_STAGE = (*_WEIGHTING, Step(nu.OUTCOME, 0.78), *_PRODUCTS)
 """Stages of learners that only regress the outcome within arms."""
 
 MEAN_FIRST = (
     *_WEIGHTING,
-    Use(nu.OUTCOME, 0.66, "The rest of the estimate after a mean effect. By hand."),
+    Step(nu.OUTCOME, 0.66),
     *_PRODUCTS,
-    Use(BOOSTED_MEAN, 0.12, "One number, the mean effect. By hand."),
+    Step(BOOSTED_MEAN, 0.12),
 )
 """Stages of learners that regress the outcome within arms after a mean effect."""
 
 TWO_STAGES = (
-    Use(PROPENSITY, 0.25, "Its errors times the outcome's errors bias the effect. By hand.",
-        learned_propensity),
-    Use(BOOSTED_SIZES, 0.04, "As for learner 'r', with few other stages. By hand."),
-    Use(nu.OUTCOME, 0.67, "As for learner 'r': its errors widen the residual's range. By hand."),
+    Step(PROPENSITY, 0.25, (learned_propensity,)),
+    Step(BOOSTED_SIZES, 0.04),
+    Step(nu.OUTCOME, 0.67),
     *_PRODUCTS,
-    Use(nu.SCORE_SIZES, 0.04, "As for learner 'r', with few other stages. By hand."),
-    Use(BOOSTED_EFFECT, 0.96, "The effect itself. By hand."),
-)  # fmt: skip
+    Step(nu.SCORE_SIZES, 0.04),
+    Step(BOOSTED_EFFECT, 0.96),
+)
 """Stages of learners that regress an effect on pseudo-outcomes from nuisances."""
 
 
@@ -463,8 +749,8 @@ def _start(state: FitState) -> _Start:
     option, crossfit = state.base, state.request.split == "crossfit"
     assert isinstance(option, DPEBM)
     bins = functions.make_bins(state.design, state.rows, option.bins)
-    if state.known is not None:
-        es = (_Propensity(state.known, state.known, None),) * (FOLDS if crossfit else 1)
+    if state.propensity is not None:
+        es = (_Propensity(state.propensity, state.propensity, None),) * (FOLDS if crossfit else 1)
     else:
         task = BoostingTask(
             target=vault.OfTreatment("residual", Constant(0.0), 0.0),
@@ -551,7 +837,7 @@ def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
     mean = np.mean([turn @ law.mean for law in fitted], axis=0)
     cov = sum((turn @ law.cov @ turn.T for law in fitted), np.zeros((len(onto),) * 2))
     contrast = Fitted(mean, cov / len(fitted) ** 2).through(modifiers.to_coef)
-    parts, doubt = refined(state, tuple(partials), centre.explained)
+    parts, doubt = interactions.refine_supported(state, tuple(partials), centre.explained)
     parts = nu.updated_for_effect(state, parts, _effect(machine, contrast))
     nuisances = list[NuisanceTriple]()
     for means, part in zip(plain, parts, strict=True):
@@ -668,7 +954,7 @@ def r_learner(state: FitState) -> EffectFit:
         nu.FoldFit(e.e, e.soft, _mean(machine, eta.mean, centre), None)
         for e, eta in zip(start.es, etas, strict=True)
     )
-    partials, doubt = refined(state, partials, centre.explained)
+    partials, doubt = interactions.refine_supported(state, partials, centre.explained)
     product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     share = start.shares.prod(axis=0)
     fitted = _second_boosting(
@@ -684,7 +970,7 @@ def r_learner(state: FitState) -> EffectFit:
     partials = nu.updated_for_effect(state, partials, effect)
     nuisances = tuple(nu.nuisance_of(p, effect, outcome) for p in partials)
     remainder = start.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
-    return EffectFit(state, effect, nuisances, shown(partials, nuisances), remainder)
+    return EffectFit(state, effect, nuisances, reported_nuisances(partials, nuisances), remainder)
 
 
 def dr_learner(state: FitState) -> EffectFit:
@@ -715,7 +1001,7 @@ def x_learner(state: FitState) -> EffectFit:
     what = "imputed effects by arm"
     fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
     fit = _assembled(start, means, Effect((), 2 * state.outcome.bound))
-    e, pieces = fit.shown.propensity, list[Piece]()
+    e, pieces = fit.reported.propensity, list[Piece]()
     for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))

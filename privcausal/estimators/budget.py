@@ -25,6 +25,7 @@ from privcausal.request.panels import Staggered
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
+from privcausal.typing import Vector
 
 # -- division of rho ---------------------------------------------------------------------------
 #
@@ -73,61 +74,51 @@ LEAST_PART = 20
 """Minimum number of rows in a part of a split for boosting or a user's estimator."""
 
 
-@dataclass(frozen=True)
-class StageWeight:
-    """A planned release of a learner, with its weight inside the group of its key.
-
-    `failing` is in pico-delta: the probability that an assumption of its proof fails.
-    """
-
-    key: plan.StageKey
-    weight: float
-    failing: int = 0
-
-
 When = Callable[[Request, PrivateBase], bool]
-Weighing = float | Callable[[Request], float]
+Borders = Callable[[Interval], Vector]
+"""From an outcome's bounds to the borders of the cells for its height above the lower bound."""
 
 
-class Use:
-    """A learner's release, with its weight inside the group of its stage, and the reason for it.
+@dataclass(frozen=True)
+class Step:
+    """A release in a learner's list of steps. The page of constants gives the reasons of weights.
 
     Attributes
     ----------
-    stage : StageKey or callable
+    key : StageKey or callable
         The stage, or the stages of a request, such as one for each arm.
     weight : float or callable
-        The weight, or the weight for a request.
+        The weight inside the group of the stage, or the weight for a request.
     when : tuple of callables
         Conditions of request and base, all of which must hold.
-    failing : int
-        pico-delta: the probability that its proof fails if the number of rows is not public.
+    borders : callable, optional
+        Of a histogram of the outcome, which the first pass over the rows then computes.
     """
 
-    def __init__(
-        self, stage: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]],
-        weight: Weighing, why: str, *when: When, failing: int = 0,
-    ) -> None:  # fmt: skip
-        self.stage, self.weight, self.why = stage, weight, why
-        self.when, self.failing = when, failing
+    key: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]]
+    weight: float | Callable[[Request], float]
+    when: tuple[When, ...] = ()
+    borders: Borders | None = None
 
 
-def planned(uses: Sequence[Use], request: Request, base: PrivateBase) -> list[StageWeight]:
-    """The releases of a fit.
+Weights = dict[plan.StageKey, float]
+"""The planned stages in order, with their weights inside their groups."""
+
+
+def stage_weights(steps: Sequence[Step], request: Request, base: PrivateBase) -> Weights:
+    """The planned stages of a fit.
 
     The noise sd falls with the square root of a stage's weight. Each of several stages gets the
     weight of one stage divided by the square root of their number. For one stage per arm, the total
     weight therefore grows in proportion to the arms' errors.
     """
-    needs = []
-    for use in uses:
-        if not all(holds(request, base) for holds in use.when):
-            continue
-        keys = [use.stage] if isinstance(use.stage, plan.StageKey) else use.stage(request)
-        failing = use.failing if request.trust.neighbors == "add_remove" else 0
-        weight = use.weight(request) if callable(use.weight) else use.weight
-        needs += [StageWeight(key, weight / math.sqrt(len(keys)), failing) for key in keys]
-    return needs
+    weights: Weights = {}
+    for step in steps:
+        if all(holds(request, base) for holds in step.when):
+            keys = [step.key] if isinstance(step.key, plan.StageKey) else step.key(request)
+            weight = step.weight(request) if callable(step.weight) else step.weight
+            weights |= dict.fromkeys(keys, weight / math.sqrt(len(keys)))
+    return weights
 
 
 def wide(request: Request, _: PrivateBase) -> bool:
@@ -395,7 +386,7 @@ def check_levels(request: Request) -> None:
 
 
 def _check_estimands(
-    request: Request, learner: str, needs: Sequence[StageWeight], undeclared: Undeclared
+    request: Request, learner: str, weights: Weights, undeclared: Undeclared
 ) -> None:
     """Refuse ratios and means of a numeric outcome, and weights that no stage would use."""
     name = request.formula.outcome
@@ -418,7 +409,7 @@ def _check_estimands(
             f"or weights, {f'{name} ~ {request.formula.treatment}'!r}, where means are free. "
             "Otherwise they would widen the interval of the ATE."
         )
-    if request.weights is not None and ROW_WEIGHTS not in [need.key for need in needs]:
+    if request.weights is not None and ROW_WEIGHTS not in weights:
         raise CapabilityError(
             "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "
             "of private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of "
@@ -430,12 +421,17 @@ def make_plan(
     request: Request,
     learner: str,
     base: str,
-    needs: Sequence[StageWeight],
+    weights: Weights,
     top: Mapping[str, float],
     undeclared: Undeclared,
+    failing: Mapping[plan.StageKey, int] | None = None,
 ) -> plan.Plan:
-    """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
-    _check_estimands(request, learner, needs, undeclared)
+    """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows.
+
+    `failing` holds, in pico-delta, the probability that the proof of a stage fails if the number of
+    rows is not public.
+    """
+    _check_estimands(request, learner, weights, undeclared)
     budget, selection = request.budget, 0  # pico-delta for each column with selected labels
     if undeclared.labels:
         delta = int(budget.delta * LABELS_DELTA * accounting.PICO)
@@ -444,43 +440,44 @@ def make_plan(
             raise BudgetError(
                 "delta is too small to select labels. Declare the levels of text columns."
             )
-    failing = sum(need.failing for need in needs)
-    if failing and failing >= exact(budget.delta) * accounting.PICO:
+    deltas = dict(failing or {}) if request.trust.neighbors == "add_remove" else {}
+    reserved = sum(deltas.values())
+    if reserved and reserved >= exact(budget.delta) * accounting.PICO:
         raise BudgetError(
             f"delta is too small for learner {learner!r} with neighbors={request.trust.neighbors!r}"
-            f". The learner reserves {at_most(failing / accounting.PICO, DELTA_DIGITS)} of delta "
+            f". The learner reserves {at_most(reserved / accounting.PICO, DELTA_DIGITS)} of delta "
             "for the failure probability of its proof. Use a larger delta."
         )
-    spent = selection * len(undeclared.labels) + failing
+    spent = selection * len(undeclared.labels) + reserved
     total = accounting.rho_of(budget.epsilon, accounting.delta_after(budget.delta, spent), gdp=True)
-    groups = list(dict.fromkeys(need.key.group for need in needs))
+    groups = list(dict.fromkeys(key.group for key in weights))
     defaults = {g: top[g] for g in groups} | ({"bounds": top["bounds"]} if undeclared else {})
     shares = plan.divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
     stages: list[Stage] = []
     if undeclared:  # labels of text columns, then bounds of numbers
         columns = len(undeclared.numbers)
-        bounds = [StageWeight(levels(column), 1.0, selection) for column in undeclared.labels]
-        bounds += [StageWeight(k, 0.5 * columns) for k in (MAGNITUDES, GRID) if columns]
-        weights = [need.weight for need in bounds]
-        stages = _sequential(bounds, weights, int(total * shares.get("bounds", 0.0)))
+        labels = dict.fromkeys(map(levels, undeclared.labels), selection)
+        bounds = dict.fromkeys(labels, 1.0)
+        bounds |= {key: 0.5 * columns for key in (MAGNITUDES, GRID) if columns}
+        stages = _sequential(bounds, int(total * shares.get("bounds", 0.0)), labels)
     left = total - sum(s.rho for s in stages)
     for name, share in shares.items():
         if share <= 0 and name != "average":
             raise BudgetError(f"shares= must leave budget for {name!r}, which this fit requires.")
-    wanted = [n for n in needs if shares[n.key.group] > 0]
+    parts = divided({key: w for key, w in weights.items() if shares[key.group] > 0}, shares)
     if request.split != "disjoint":
-        stages += _sequential(wanted, divided(wanted, shares), left)
+        stages += _sequential(parts, left, deltas)
     elif request.trust.unit is None or request.trust.neighbors == "add_remove":
-        stages += _parallel(wanted, shares, left)
+        stages += _parallel(parts, left, deltas)
     else:
         # Two disjoint halves that share rho: for units under substitution. Units are assigned to
         # the halves by pseudorandom bits keyed on their names. On average over the key, the halves
         # compose in parallel. For a given key, replacing a unit may change both halves. Because the
         # halves share rho, the guarantee holds for every key, even if the key becomes known.
-        halves = zip(_sequential(wanted, divided(wanted, shares), left), wanted, strict=True)
+        halves = zip(parts, _sequential(parts, left, deltas), strict=True)
         stages += [
-            replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
-            for s, n in halves
+            replace(stage, rows=0.5, part="nuisance" if key.group == "nuisance" else "effect")
+            for key, stage in halves
         ]
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
 
@@ -560,19 +557,20 @@ LARGEST_REMEDY = 32.0
 """Largest epsilon that an error message names."""
 
 
-def divided(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
+def divided(weights: Weights, shares: Mapping[str, float]) -> Weights:
     """Shares of the stages, from those of their groups."""
-    whole = {g: sum(n.weight for n in needs if n.key.group == g) for g in shares}
-    return [shares[n.key.group] * n.weight / whole[n.key.group] for n in needs]
+    whole = {g: sum(w for key, w in weights.items() if key.group == g) for g in shares}
+    return {key: shares[key.group] * w / whole[key.group] for key, w in weights.items()}
 
 
-def _sequential(needs: Sequence[StageWeight], weights: list[float], total: int) -> list[Stage]:
+def _sequential(parts: Weights, total: int, deltas: Mapping[plan.StageKey, int]) -> list[Stage]:
     """Every stage reads all rows (or every fold) and has its share of rho."""
-    pairs = zip(needs, plan.portions(total, weights), strict=True)
-    return [Stage(need.key, amount, delta=need.failing) for need, amount in pairs]
+    amounts = plan.portions(total, list(parts.values()))
+    pairs = zip(parts, amounts, strict=True)
+    return [Stage(key, amount, delta=deltas.get(key, 0)) for key, amount in pairs]
 
 
-def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: int) -> list[Stage]:
+def _parallel(parts: Weights, total: int, deltas: Mapping[plan.StageKey, int]) -> list[Stage]:
     """Two disjoint halves of the rows, each with all of rho: together they cost rho once.
 
     The stages of the second half are charged zero, because the first half has already paid the same
@@ -580,14 +578,13 @@ def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: 
     part.
     """
     stages = []
-    for part, wanted in (("nuisance", True), ("effect", False)):
-        of_part = [n for n in needs if (n.key.group == "nuisance") == wanted]
+    for part, first in (("nuisance", True), ("effect", False)):
+        of_part = {key: w for key, w in parts.items() if (key.group == "nuisance") == first}
         if not of_part:
             raise CapabilityError("split='disjoint' requires a nuisance stage and an effect stage.")
-        amounts = plan.portions(total, divided(of_part, shares))
         stages += [
-            Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
-            for n, amount in zip(of_part, amounts, strict=True)
+            replace(stage, charged=stage.rho if first else 0, rows=0.5, part=part)
+            for stage in _sequential(of_part, total, deltas)
         ]
     paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]
     if paid[1] > paid[0]:  # rounding: the more expensive part pays

@@ -125,11 +125,7 @@ LARGER_CLUSTERS = (
 )
 
 
-CLUSTER_USE = budget.Use(
-    CLUSTER_SQUARES, 0.4, "Its noise is added to the variance. Least mean width of 0.1, 0.2, 0.4, "
-    "and 0.8, on the distributions of `tests/benchmarks/clusters.py`.",
-    lambda request, _: request.cluster is not None,
-)  # fmt: skip
+CLUSTER_STEP = budget.Step(CLUSTER_SQUARES, 0.4, (lambda request, _: request.cluster is not None,))
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def overlap(
     Raise `CapabilityError` if the propensity is one known number or was not released, and
     `LedgerError` if the fit was made with test noise.
     """
-    e, known, clip = _propensity(estimate), estimate.known, estimate.clip
+    e, known, clip = _propensity(estimate), estimate.propensity, estimate.clip
     if isinstance(e, Constant):
         raise CapabilityError(
             f"The propensity is known to be {e.value:g} for all rows, so overlap holds by design. "
@@ -129,7 +129,7 @@ def balance(
     designs = [estimate.design, design]
     plan, release, kind = _look(estimate, frame, budget, ledger, BALANCE, mechanism, designs)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
-    rows = estimate.population.rows(estimate.known)
+    rows = estimate.population.rows(estimate.propensity)
     unit = regressors.alpha * np.maximum(rows.scaled(design).std(axis=0), LEAST_SD)
     plain, weighted = (_difference(*of, unit) for of in zip(sums, sds, strict=True))
     names = tuple(column.name for column in design.columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -12,21 +13,122 @@ import numpy as np
 from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, named
-from privcausal.estimators import bases, budget, first_stages, options, orthogonal
+from privcausal.estimators import bases, budget, first_stages, interactions, meta
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import CateLearner, EffectFit, shown
-from privcausal.estimators.budget import Use
+from privcausal.estimators.base import CateLearner, EffectFit, reported_nuisances
+from privcausal.estimators.budget import Step
 from privcausal.features import functions
-from privcausal.features.basis import fourier
+from privcausal.features.basis import Fourier, fourier
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference import cuts, effects
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.smoothing import EFFECT_SPREAD, LEFT_SPREAD, KernelPrior, denoised
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
-from privcausal.typing import Frame, Integers, Vector
+from privcausal.typing import Frame, Integers, Matrix, Vector
+
+# -- the kernel regression's prior, from released numbers ------------------------------------------
+#
+# The synthetic population gives the spectrum of the basis. The spectrum gives the distribution of
+# the weights, for effects drawn from a Gaussian process of the kernel. The ridge has the least
+# expected error.
+
+EFFECT_SPREAD, LEFT_SPREAD = 1.0, 0.25
+"""Public prior sds, relative to the outcome's residual sd: of the effect over covariates, and of
+the part that a first additive effect misses."""
+
+PULL = 1.0
+"""Sd of the log of the prior sd around its public value, where it stays if data are sparse."""
+
+_RIDGES = np.geomspace(1e-6, 1.0, 49)
+"""Candidate ridges, as shares of the summed curvature of all rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPrior:
+    """Distribution of a ridge regression's weights, in directions of the population.
+
+    The ridge is lambda. With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact
+    weights are b_j w_j + N(0, sigma^2 a_j / (a_j + lambda)^2), b_j = a_j / (a_j + lambda).
+
+    Attributes
+    ----------
+    values, vectors : Vector, Matrix
+        Eigenvalues of E[phi phi'] over the synthetic population, and its directions.
+    mass : float
+        Rows times their mean weight: a = mass x values.
+    residual, spread : float
+        sigma^2, the pseudo-outcome's residual variance per unit of weight; and s^2.
+    """
+
+    values: Vector
+    vectors: Matrix
+    mass: float
+    residual: float
+    spread: float
+
+    @classmethod
+    def of(
+        cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
+    ) -> KernelPrior:
+        """The prior for the synthetic population `rows`; `spread` is in residual sds."""
+        phi = rows.phi(features)
+        values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
+        residual = max(residual, 1e-12)
+        return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
+
+    def shrunken(self, ridge: float) -> tuple[Vector, Vector]:
+        """b_j, and the sampling variance of exact weights."""
+        a = self.mass * self.values
+        return a / (a + ridge), self.residual * a / (a + ridge) ** 2
+
+    def filter(self, ridge: float, noise_sd: float) -> Vector:
+        """Share of signal in each noisy weight, in [0, 1]; 1 without noise."""
+        b, sampling = self.shrunken(ridge)
+        signal = np.maximum(self.spread * b**2 + sampling, 1e-300)
+        return np.asarray(signal / (signal + noise_sd**2))
+
+    def risk(self, ridge: float, noise_sd: float) -> Vector:
+        """Mean squared error of each filtered weight, shape (p,)."""
+        b, sampling = self.shrunken(ridge)
+        f = self.filter(ridge, noise_sd)
+        return np.asarray(self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2))
+
+    def cov(self, ridge: float, noise_sd: float) -> Matrix:
+        """Second moments of the filtered weights' error, shape (p, p)."""
+        cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
+        return np.asarray(0.5 * (cov + cov.T))
+
+    def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
+        """lambda of least expected error over the population, given the noise at each lambda."""
+        grid = max(self.mass, 1.0) * _RIDGES
+        loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
+        return float(grid[int(np.argmin(loss))])
+
+
+def denoised(
+    law: KernelPrior, weights: Vector, ridge: float, noise_sd: float
+) -> tuple[Vector, Matrix]:
+    """Weights with their noise shrunk, and the covariance of their error.
+
+    The prior's s^2 is fitted by the marginal likelihood of the noisy weights, near its public
+    value.
+    """
+    squares = (law.vectors.T @ weights) ** 2
+    b, sampling = law.shrunken(ridge)
+    deviances, steps = [], np.linspace(-3.0, 3.0, 61).tolist()
+    for step in steps:
+        variance = law.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
+        variance = np.maximum(variance, 1e-30)
+        deviance = float(np.sum(np.log(variance) + squares / variance))
+        deviances.append(deviance + (step / PULL) ** 2)
+    best = steps[int(np.argmin(deviances))]
+    law = replace(law, spread=float(law.spread * np.exp(2 * best)))
+    if noise_sd > 0:
+        weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
+    return np.asarray(weights), law.cov(ridge, noise_sd)
+
 
 # Base "nn": nuisance networks trained by differentially private gradient descent.
 
@@ -49,7 +151,7 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
         "undeclared bounds": bool(undeclared),
         "groups=": bool(request.groups),
     }
-    options.refuse(unsupported, "base='nn' does not support {}. Try base='kernel'.")
+    bases.refuse(unsupported, "base='nn' does not support {}. Try base='kernel'.")
 
 
 def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
@@ -84,7 +186,7 @@ class ArmDifference(effects.Effect):
 
 
 def learn_networks(
-    fit: first_stages.Fit, design: Design, clip: float, base: options.NN
+    fit: first_stages.Fit, design: Design, clip: float, base: bases.NN
 ) -> tuple[nu.FoldFit, functions.NuisanceTriple, effects.Effect]:
     """Train the networks on the rows of their stages and release their weights.
 
@@ -116,7 +218,7 @@ def learn_networks(
 def _weights(
     fit: first_stages.Fit,
     design: Design,
-    base: options.NN,
+    base: bases.NN,
     stage: StageKey,
     target: vault.Transform,
 ) -> Vector:
@@ -158,10 +260,10 @@ FAILING = 1
 OTHER_HALF = 200
 """One half may exceed four times the other half by this number of rows; see `_most`."""
 
-NETWORK_USES = (
-    Use(first_stages.MARGINALS, 0.06, "The only stage for the nuisances. By hand."),
-    Use(nu.SCORE_SIZES, 0.04, "One histogram, with few other stages. By hand."),
-    Use(KERNEL, 0.90, "Everything except the sizes. By hand."),
+NETWORK_STEPS = (
+    Step(first_stages.MARGINALS, 0.06),
+    Step(nu.SCORE_SIZES, 0.04),
+    Step(KERNEL, 0.90),
 )
 """Stages charged in rho if networks learn the nuisances."""
 
@@ -196,18 +298,16 @@ class DPCATE(CateLearner):
         "the additive first effect with the uncertainty of the remainder. The remainder is modeled "
         "as a Gaussian process with the kernel's covariance, scaled by released numbers."
     )
-    uses: ClassVar[tuple[Use, ...]] = (
-        *orthogonal.NUISANCE_USES,
-        Use(orthogonal.RESIDUAL_SIZES, 0.02, "As for learner 'r'. By hand."),
-        Use(orthogonal.RESIDUALS, 0.35, "The first effect is most of the estimate; the kernel "
-            "learns the rest. By hand."),
-        Use(nu.SCORE_SIZES, 0.02, "As for learner 'r'. By hand."),
-        Use(KERNEL, 0.15, "Its noise covers the whole function; a larger weight would seldom help. "
-            "By hand.", failing=FAILING),
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        *interactions.NUISANCE_STEPS,
+        Step(meta.RESIDUAL_SIZES, 0.02),
+        Step(meta.RESIDUALS, 0.35),
+        Step(nu.SCORE_SIZES, 0.02),
+        Step(KERNEL, 0.15),
+    )
 
     def __post_init__(self) -> None:
-        options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
+        bases.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan stages with integer budgets, without data."""
@@ -217,7 +317,7 @@ class DPCATE(CateLearner):
                 "Kernel(loss='squared') requires a public number of rows, but "
                 "neighbors='add_remove' keeps it private. Use loss='huber'."
             )
-        if isinstance(base, options.NN):
+        if isinstance(base, bases.NN):
             # Networks are charged in (epsilon, delta), and other stages in rho. All stages read all
             # rows, so both charges add up.
             check_networks(request, undeclared)
@@ -227,13 +327,20 @@ class DPCATE(CateLearner):
             failing = sum(stage.delta for stage in networks)
             delta = accounting.delta_after(request.budget.delta, failing)
             cap = accounting.rho_of(rest * (1 - 1e-12), delta, gdp=True)
-            needs = budget.planned(NETWORK_USES, request, bases.Gam())
-            amounts = portions(cap, [need.weight for need in needs])
-            first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
+            weights = budget.stage_weights(NETWORK_STEPS, request, bases.Gam())
+            amounts = portions(cap, list(weights.values()))
+            first, *others = map(Stage, weights, amounts)
             stages = (first, *networks, *others)
-            return Plan(request, self.name, options.NN.name, stages, cap, gdp=True)
-        needs = self.needs(request, bases.Gam())
-        return budget.make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
+            return Plan(request, self.name, bases.NN.name, stages, cap, gdp=True)
+        return budget.make_plan(
+            request,
+            self.name,
+            kernel.name,
+            self.stages(request, bases.Gam()),
+            self.shares,
+            undeclared,
+            failing={KERNEL: FAILING},
+        )
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         second_stage(base)  # Refuses other bases.
@@ -242,31 +349,28 @@ class DPCATE(CateLearner):
     def learn(self, state: first_stages.FitState) -> EffectFit:
         """Learn the effect; averages are centered at the mean of the first effect."""
         base = state.option
-        if isinstance(base, options.NN):
+        if isinstance(base, bases.NN):
             part, nuisance, first = learn_networks(state, state.design, state.clip, base)
             partials: nu.Folds = (part,)
             nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
-            fits = orthogonal.fit_nuisances(state)
-            state, doubt = fits.state, fits.doubt
-            moments = orthogonal.residual_moments(fits)
-            prior = orthogonal.conditional(state)
-            first, partials = orthogonal.orthogonal_effect(state, fits.partials, moments, prior)
+            state, grams, partials, doubt = interactions.fit_nuisances(state)
+            moments = meta.residual_moments(state, grams, partials)
+            prior = state.regression.conditional
+            first, partials = meta.orthogonal_effect(state, partials, moments, prior)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
-        models, centre = shown(partials, nuisances), score.centre
+        models, centre = reported_nuisances(partials, nuisances), score.centre
         return EffectFit(state, effect, nuisances, models, doubt, partials, first, centre=centre)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
         where = "predictions at the declared points" if plan.request.queries else "basis weights"
         networks = "neural-network nuisance models (private gradient descent)"
-        nuisances = networks if plan.base == options.NN.name else "private additive nuisance models"
-        left = (
-            "" if plan.base == options.NN.name else "minus a first additive effect (learner 'r') "
-        )
+        nuisances = networks if plan.base == bases.NN.name else "private additive nuisance models"
+        left = "" if plan.base == bases.NN.name else "minus a first additive effect (learner 'r') "
         return (
             f"The estimator was {title} (Schroeder et al. 2025, Theorem 3, with corrected "
             f"sensitivity) with {nuisances}. The second stage is a ridge regression of a "
@@ -278,7 +382,7 @@ class DPCATE(CateLearner):
 
 
 def _kernel_effect(
-    state: first_stages.FitState, kernel: options.Kernel, score: _Score, partial: nu.FoldFit
+    state: first_stages.FitState, kernel: bases.Kernel, score: _Score, partial: nu.FoldFit
 ) -> effects.Effect:
     # Fourier features of the effect modifiers.
     columns = np.array(sorted({b.column for b in state.effect_features.blocks}), np.int64)
@@ -288,7 +392,7 @@ def _kernel_effect(
     sizes = (
         nu.read_sizes(state, nu.sizes_of(score.target), nu.SCORE_SIZES)
         if score.doubly_robust
-        else orthogonal.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
+        else meta.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
     )
     count, most = state.population.count, _most(state)
     cut = cuts.threshold_for_effect(sizes, nu.cross_noise(state, KERNEL, 1.0) / count)
@@ -441,28 +545,21 @@ def _most(state: first_stages.FitState) -> float:
 # -- the kernel on a study's effect modifiers -----------------------------------------------------
 
 
-def second_stage(base: bases.AnyBase) -> options.Kernel:
+def second_stage(base: bases.AnyBase) -> bases.Kernel:
     """The kernel of a base.
 
     "gam", the default of `privcate`, gives the default kernel; the nuisances use "gam" in any case.
     """
-    if isinstance(base, options.Kernel):
+    if isinstance(base, bases.Kernel):
         return base
-    if isinstance(base, options.NN):
+    if isinstance(base, bases.NN):
         return base.second
     if base == bases.Gam():
-        return options.Kernel()
+        return bases.Kernel()
     raise CapabilityError(
         f"learner='dpcate' does not support base={base.name!r}. Use base='kernel', base='nn', or "
         "base=pc.bases.Kernel(...)."
     )
-
-
-def effect_columns(design: Design, request: Request) -> Integers:
-    """Positions of the design columns that the effect depends on."""
-    terms = Design(request.formula.modifiers, design.schema, full_rank=False).terms
-    names = {term.name for term in terms}
-    return np.array([j for j, c in enumerate(design.columns) if c.term in names], np.int64)
 
 
 def width(design: Design, columns: Integers) -> int:

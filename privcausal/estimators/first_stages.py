@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
-from privcausal.inference.alerts import MOST_AT_END, clipped_share, lacks_arm
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.effects import Effect
 from privcausal.inference.noisy import Reading
@@ -35,6 +34,7 @@ from privcausal.inference.population import (
     weight_edges,
 )
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
 from privcausal.request.factors import Group, group_columns, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
@@ -73,6 +73,7 @@ class Fit:
     base: bases.PrivateBase  # Base that learns from sums
     # Base as given in the call. For some learners it does not learn from sums.
     option: bases.AnyBase
+    steps: tuple[budget.Step, ...]  # Of the learner
     releases: list[accounting.Release] = field(default_factory=list)
     # Serious problems that releases show, by code
     alerts: dict[str, str] = field(default_factory=dict)
@@ -253,8 +254,7 @@ class Fit:
         scored = Transformed(score.lo, score.hi, raw)
         self.schema = self.schema.with_columns({request.formula.outcome: scored})
         self.vault.score_survival(score)
-        self.alerts |= survival.censoring_alert(request, self.curves)
-        self.alerts |= survival.coding_alerts(request, survivals)
+        self.alerts |= survival.survival_alerts(request, self.curves, survivals)
 
     def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
         """Narrow the schema to the detected range of covariates; values outside are clipped.
@@ -311,7 +311,7 @@ class Fit:
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
                 least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
                 window = ranges.outcome_range(*both, float(least))
-                self.beyond = window.kept(ranges.rounded(window.interval, whole))
+                self.beyond = window.moved_to(ranges.rounded(window.interval, whole))
                 intervals[name] = self.beyond.interval
             else:
                 rows = ranges.present_rows(c, sd, public)
@@ -375,7 +375,12 @@ class FitState(Fit):
     # `features`, `effect_features`: bases of the nuisances and of the effect
     features: FeatureMap
     effect_features: FeatureMap
+    effect_index: Integers  # Positions of the effect's features among those of the nuisances
     rows: Rows  # The synthetic population
+    outcome: Outcome  # Public bounds of the outcome
+    propensity: functions.Function | None  # The known propensity as a function of the row
+    # Regressors with at most one group per row and text, because levels exclude each other
+    regressors: Regressors
     # Interval to which outcomes are clipped when their mean is learned
     window: ranges.MeanWindow | None = None
     look: ranges.Look | None = None  # Histogram of the outcome for averages
@@ -387,11 +392,6 @@ class FitState(Fit):
     def count(self) -> float:
         """Number of complete rows; with weights, the sum of the nuisances' weights in [0, 1]."""
         return self.population.count * (1.0 if self.weights is None else self.weights.usual_mean)
-
-    @property
-    def design_effect(self) -> float:
-        """Design effect of survey weights; 1 without weights."""
-        return 1.0 if self.weights is None else self.weights.design_effect
 
     def weigh(self, target: Transform) -> Transform:
         """The target of a nuisance times the row's weight in [0, 1], if there are weights."""
@@ -429,11 +429,6 @@ class FitState(Fit):
         return self.outcome.bound**2 if self.window is None else self.window.variance
 
     @property
-    def outcome(self) -> Outcome:
-        """Public bounds of the outcome."""
-        return outcome_of(self.request, self.schema)
-
-    @property
     def clip(self) -> float:
         """c with e in [c, 1 - c]: the clip of the request, or a lower clip for a rare treatment."""
         return min(self.request.arm_clip, self.floor)
@@ -442,28 +437,6 @@ class FitState(Fit):
     def soft_clip(self) -> float:
         """The clip for uses that do not divide by e."""
         return min(PRIORS.residual_clip, self.clip)
-
-    @property
-    def residual_clip(self) -> float:
-        """s with T - e in [s - 1, 1 - s]: from the limits of e, or by clipping if T is a number."""
-        return 1 - self.most if self.request.dose else self.soft_clip
-
-    @property
-    def regressors(self) -> Regressors:
-        """Regressors with at most one group per row and text, because levels exclude each other."""
-        return Regressors(self.linear, len(self.groups), len(self.request.groups))
-
-    @property
-    def effect_index(self) -> Integers:
-        """Positions of the effect's features among the nuisances' features."""
-        terms = {b.group for b in self.effect_features.blocks}
-        keep = [i for i, g in enumerate(self.features.group) if i == 0 or g in terms]
-        return np.array(keep, np.int64)
-
-    @property
-    def known(self) -> functions.Function | None:
-        """The known propensity as a function of the row, or None."""
-        return declared_propensity(self.request, self.schema)
 
 
 def outcome_of(request: Request, schema: Schema) -> Outcome:
@@ -489,12 +462,8 @@ def prepare(
     fit: Fit,
     *,
     linear_terms: bool = True,
-    looks: Mapping[StageKey, Borders] | None = None,
 ) -> FitState:
-    """Bounds, designs, marginals, basis and norm clip: the stages before the Gram.
-
-    `looks` are later histograms of the outcome. They need no separate pass over the rows.
-    """
+    """Bounds, designs, marginals, basis and norm clip: the stages before the Gram."""
     fit.estimate_bounds()
     request, formula = fit.request, fit.request.formula
     budget.check_features(request, fit.schema, fit.base.functions)
@@ -514,9 +483,9 @@ def prepare(
     outcome = outcome_of(request, fit.schema)
     bounds = Interval(outcome.lo, outcome.hi)
     height = OutcomeResidual(functions.Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    for stage, borders in (looks or {}).items():
-        if fit.plan.has(stage):
-            ahead[stage] = SizeHistogram(height, borders(bounds), "outcome")
+    for key, borders in ((step.key, step.borders) for step in fit.steps):
+        if borders is not None and isinstance(key, StageKey) and fit.plan.has(key):
+            ahead[key] = SizeHistogram(height, borders(bounds), "outcome")
     if request.weights is not None:  # relative to their declared upper bound
         domain = fit.schema[request.weights]
         assert isinstance(domain, Interval)
@@ -533,7 +502,9 @@ def prepare(
         small = features.restricted(sorted(modifiers))
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     weights = _weights(fit)
-    rows = _rows(population, declared_propensity(request, fit.schema), weights)
+    propensity = declared_propensity(request, fit.schema)
+    blocks = {block.group for block in effect.blocks}
+    index = [i for i, group in enumerate(features.group) if i == 0 or group in blocks]
     return FitState(
         **vars(fit),
         design=design,
@@ -542,7 +513,11 @@ def prepare(
         population=population,
         features=features,
         effect_features=effect,
-        rows=rows,
+        effect_index=np.array(index, np.int64),
+        rows=_rows(population, propensity, weights),
+        outcome=outcome_of(request, fit.schema),
+        propensity=propensity,
+        regressors=Regressors(linear, len(groups), len(request.groups)),
         weights=weights,
     )
 
@@ -596,10 +571,6 @@ def _population(fit: Fit, design: Design, looks: Mapping[StageKey, Mechanism]) -
     return Population(schema, probabilities, np.eye(numeric), count, spread, design.atoms)
 
 
-Borders = Callable[[Interval], Vector]
-"""From an outcome's bounds to the borders of the cells for its height above the lower bound."""
-
-
 def outcome_histogram(state: FitState, stage: StageKey) -> accounting.Release | None:
     """Release the histogram that `prepare` computed, or return None if none is planned."""
     if not state.plan.has(stage):
@@ -634,7 +605,9 @@ def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     counted = replace(state.population, count=state.count)
     dependent = correlated(counted, state.features, noisy, sd)
     population = replace(dependent, count=state.population.count)
-    return replace(state, population=population, rows=_rows(population, state.known, state.weights))
+    return replace(
+        state, population=population, rows=_rows(population, state.propensity, state.weights)
+    )
 
 
 def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:

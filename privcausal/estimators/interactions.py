@@ -1,4 +1,4 @@
-"""Interactions of the nuisances: what additive functions of the covariates cannot express.
+"""Nuisances of the learners of tau(x): additive fits, and interactions of the covariates.
 
 After the additive fits, residuals of treatment and outcome are regressed on products of covariates
 and on steps of the two fitted indices (`features.basis.Interactions`). The products use the
@@ -19,12 +19,24 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import first_stages
 from privcausal.estimators import nuisances as nu
+from privcausal.estimators.budget import (
+    GRAM,
+    ROW_WEIGHTS,
+    Step,
+    for_products,
+    learned_propensity,
+    products,
+    weighted,
+    wide,
+)
+from privcausal.estimators.first_stages import FitState
 from privcausal.features import basis
 from privcausal.features.basis import Interactions
 from privcausal.features.rows import Rows
 from privcausal.inference import cuts, population
-from privcausal.inference.confounding import RegressionPair
+from privcausal.inference.confounding import RegressionPair, Remainder
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import window_borders
 from privcausal.inference.regression import Moments, Prior, Regression, fit
 from privcausal.request.plan import StageKey
 from privcausal.typing import Matrix, Vector
@@ -33,6 +45,17 @@ INTERACTION_SIZES = StageKey("nuisance", "residual sizes")
 TREATMENT_INTERACTIONS = StageKey("nuisance", "treatment interactions")
 OUTCOME_INTERACTIONS = StageKey("nuisance", "outcome interactions")
 
+
+def interaction_steps(sizes: float, treatment: float, outcome: float) -> tuple[Step, ...]:
+    """The releases of interactions, with their largest weights."""
+    weights = {
+        INTERACTION_SIZES: sizes,
+        TREATMENT_INTERACTIONS: treatment,
+        OUTCOME_INTERACTIONS: outcome,
+    }
+    return tuple(Step(key, for_products(most), (products,)) for key, most in weights.items())
+
+
 CURVES = 3
 """Number of products with curvatures for each pair."""
 
@@ -40,9 +63,7 @@ ADDITIVE = 0.05
 """Residual sd below which a column counts as additive, to allow for rounding."""
 
 
-def refine(
-    state: first_stages.FitState, partials: nu.Folds, spread: float | None = None
-) -> nu.Folds:
+def refine(state: FitState, partials: nu.Folds, spread: float | None = None) -> nu.Folds:
     """The same nuisances, with interactions if they are planned.
 
     `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
@@ -53,7 +74,8 @@ def refine(
     if psi is None:  # no products of these covariates
         state.unused(INTERACTION_SIZES, TREATMENT_INTERACTIONS, OUTCOME_INTERACTIONS)
         return partials
-    soft = state.residual_clip
+    # T - e is in [soft - 1, 1 - soft]: by the limits of e, or by clipping if T is a number
+    soft = 1 - state.most if state.request.dose else state.soft_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
     swapped = partials[::-1]
     treatment = nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), swapped)
@@ -89,7 +111,7 @@ def refine(
         state,
         psi,
         OUTCOME_INTERACTIONS,
-        vault.Cross(psi, state.weigh(outcome), cut.at, OUTCOME_INTERACTIONS.query),
+        vault.Cross(psi, state.weigh(outcome), cut.threshold, OUTCOME_INTERACTIONS.query),
         noise_var=PRIORS.outcome_noise_sd**2 * state.variance,
         spread=spread,
         lost=cut.bias,
@@ -99,7 +121,67 @@ def refine(
     return tuple(nu.extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
 
 
-def interactions(state: first_stages.FitState, partials: nu.Folds) -> Interactions | None:
+NUISANCE_STEPS = (
+    Step(first_stages.COLUMN_RANGES, 0.02, (first_stages.loose,)),
+    Step(
+        first_stages.OUTCOME_RANGE,
+        0.02,
+        (wide, lambda _, base: not base.released_weights),
+        window_borders,
+    ),
+    Step(GRAM, 0.14),
+    Step(nu.TREATMENT, 0.07, (learned_propensity,)),
+    Step(nu.OUTCOME, 0.25),
+    *interaction_steps(0.01, 0.06, 0.14),
+)
+"""Both nuisances, with their interactions if the base learns interactions."""
+
+WEIGHTED_STEPS = (
+    NUISANCE_STEPS[0],
+    Step(ROW_WEIGHTS, 0.02, (weighted,)),
+    *NUISANCE_STEPS[1:],
+)
+"""Nuisances that accept survey weights."""
+
+
+def fit_nuisances(
+    state: FitState,
+) -> tuple[FitState, first_stages.Grams, nu.Folds, Remainder]:
+    """Run every stage that `NUISANCE_STEPS` planned.
+
+    Returns the nuisances by fold, with the Gram matrices, and the bias of averages beyond the bias
+    that the distributions of the nuisances describe.
+    """
+    release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
+    state, grams, partials = nu.additive_nuisances(nu.windowed(state, release))
+    state, partials = nu.clipped(state, partials)
+    return state, grams, *refine_supported(state, partials)
+
+
+def refine_supported(
+    state: FitState, partials: nu.Folds, spread: float | None = None
+) -> tuple[nu.Folds, Remainder]:
+    """Add planned interactions if the evidence of some fold supports them.
+
+    If interactions are dropped, the averages allow for the confounding that they may cause.
+    """
+    extended = refine(state, partials, spread)
+    beyond = [p.beyond for p in extended if p.beyond is not None]
+    supported = any(pair.support > 0 for _, pair in beyond)
+    if extended is partials or supported or len(beyond) < len(extended):
+        return extended, Remainder(0.0, 0.0)
+    biases, without = [], []
+    for part, (psi, pair) in zip(extended, beyond, strict=True):
+        weight = nu.remainder_weight(state, psi, part.e)
+        bias = pair.remainder(weight)
+        shift = pair.confounding(weight) + bias.mean
+        biases.append(Remainder(0.0, float(np.hypot(bias.sd, shift))))
+        # Interactions of zero keep the structure of saved results unchanged.
+        without.append(nu.extended(part, psi, pair.without()))
+    return tuple(without), nu.over_folds(biases)
+
+
+def interactions(state: FitState, partials: nu.Folds) -> Interactions | None:
     """The map psi, built over the synthetic population from released fits."""
     phi, slopes = state.rows.phi(state.features), []
     for part in partials:  # coefficients; boosted shapes use the nearest functions
@@ -220,9 +302,7 @@ def gains(size: Vector | float, left: Vector) -> Vector:
 ColumnPairs = tuple[tuple[int, int], ...]
 
 
-def _pairs(
-    state: first_stages.FitState, phi: Matrix, e: Vector, y: Vector
-) -> tuple[ColumnPairs, ColumnPairs]:
+def _pairs(state: FitState, phi: Matrix, e: Vector, y: Vector) -> tuple[ColumnPairs, ColumnPairs]:
     """Pairs of linear functions of different terms, for the columns with the largest slopes.
 
     The second result holds the pairs whose curvatures are multiplied too.
@@ -245,7 +325,7 @@ def _pairs(
 
 
 def _regressions(
-    state: first_stages.FitState,
+    state: FitState,
     psi: Interactions,
     stage: StageKey,
     order: vault.Cross,

@@ -68,7 +68,7 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, Folds]:
 
     One pass over the rows computes all three.
     """
-    known, dose = state.known, state.request.dose
+    known, dose = state.propensity, state.request.dose
     state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
         etas = outcomes(state, grams)
@@ -78,7 +78,7 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, Folds]:
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
-def windowed(state: FitState, release: Release | None, borders: first_stages.Borders) -> FitState:
+def windowed(state: FitState, release: Release | None) -> FitState:
     """The state with outcomes clipped to the range of a released histogram, if there is one."""
     if release is None:
         return state
@@ -90,7 +90,7 @@ def windowed(state: FitState, release: Release | None, borders: first_stages.Bor
         release.value,
         float(release.noise_sd[0]),
         bounds,
-        borders(bounds),
+        state.queries[first_stages.OUTCOME_RANGE].edges,
         count,
         noise * float(np.sqrt(linear)) / population.amplitude(len(features.blocks)),
     )
@@ -325,7 +325,7 @@ def residual_effect(
 ) -> Effect:
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
-    This is a first estimate, with a public clip and no correction for nuisance errors (`orthogonal`
+    This is a first estimate, with a public clip and no correction for nuisance errors (`meta`
     has the correction). Its bias enters the arms' means but not the averages. If the propensity is
     right, the mean of a doubly robust score equals the mean effect for any arm means. Products with
     an error of the propensity are of second order.

@@ -18,7 +18,7 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, check_plan, check_rows, resolve_domains
-from privcausal.estimators.instruments import late_limits
+from privcausal.estimators.slopes import late_limits
 from privcausal.estimators.uplift import ADUM, CellRequest
 from privcausal.estimators.words import Estimate, words_of
 from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering
@@ -44,8 +44,8 @@ RANGE_ENDS = {
     True: {"bounds": (0.07, 1.85), "outcome_sd": (0.32, 2.89), "like": (0.57, 1.33)},
 }
 """Ends of the range of half-widths over the forecast, for averages (False) and regressions (True),
-by what says the outcome's scale (`Assumptions.known`). Quantiles on the building half of public
-data sets, at the level that held 80% of the half-widths on data sets not used for it."""
+by what says the outcome's scale (`Assumptions.scale_source`). Quantiles on the building half of
+public data sets, at the level that held 80% of the half-widths on data sets not used for it."""
 
 PRECISION = 0.004
 """Relative tolerance of the search, finer than the three reported digits."""
@@ -153,11 +153,6 @@ class Planner:
         return replace(self, assumed=replace(self.assumed, like=names))
 
     @property
-    def has_no_rows(self) -> bool:
-        """Whether public rows were given and are no longer held."""
-        return any(rows is None for rows in self.assumed.like.values())
-
-    @property
     def has_nuisances(self) -> bool:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""
         if self.request.estimand in ("OLS", COHORTS):
@@ -176,7 +171,7 @@ class Planner:
         """Forecast of one fit: the mean of two simulated fits with mirrored noise."""
         if (rows, epsilon) in self._forecasts:
             return self._forecasts[rows, epsilon]
-        if self.has_no_rows:
+        if any(values is None for values in self.assumed.like.values()):
             raise CapabilityError(
                 "A plan keeps no rows of like=, so it has forecasts only for the n and eps of "
                 "its call. Call pc.plan again with the other n and eps."
@@ -237,16 +232,16 @@ class Planner:
         plan, anchors = self.plan(epsilon, rows), [self.at(n, 1.0) for n in ANCHORS]
         last = anchors[-1]
         nothing = np.full_like(last.parts, np.inf)
-        known = [nothing]
+        errors = [nothing]
         for n, anchor in zip(ANCHORS, anchors, strict=True):
             parts = anchor.parts * _scale(n) if anchor.terms == last.terms else nothing
             # without an interval, some parts of a term are infinite and others are missing
-            known.append(np.where(np.isfinite(parts).all(axis=0), parts, np.inf))
+            errors.append(np.where(np.isfinite(parts).all(axis=0), parts, np.inf))
         relative = epsilon if plan.pure else float(np.sqrt(plan.rho / last.plan.rho))
         place = 1 + float(np.log(relative * rows / ANCHORS[0]) / np.log(ANCHOR_RATIO))
         try:
             self._check(rows, plan)
-            parts = _between(known, place) / _scale(rows)
+            parts = _between(errors, place) / _scale(rows)
         except BudgetError:
             parts = nothing
         sampling, privacy, clipping, nuisances = parts
@@ -263,7 +258,7 @@ class Planner:
     @property
     def ends(self) -> tuple[float, float]:
         """Factors of a forecast that give the ends of the range."""
-        return RANGE_ENDS[self.request.estimand == "OLS"][self.assumed.known]
+        return RANGE_ENDS[self.request.estimand == "OLS"][self.assumed.scale_source]
 
     def half_widths(self, rows: int, epsilon: float, alpha: float) -> tuple[Forecast, Matrix]:
         """A forecast, and the ends of the range of half-widths, shape (2, m)."""
@@ -359,11 +354,11 @@ def _scale(rows: float) -> Matrix:
     return np.array([[rows], [1.0], [1.0], [1.0]])
 
 
-def _between(known: Sequence[Matrix], place: float) -> Matrix:
+def _between(errors: Sequence[Matrix], place: float) -> Matrix:
     """Parts at a place among anchors; they never grow with the place (`Planner.falling`)."""
     if place < 0:
-        return known[0]
-    most = np.maximum.accumulate(known[::-1])[::-1]
+        return errors[0]
+    most = np.maximum.accumulate(errors[::-1])[::-1]
     k = min(int(place), len(most) - 2)
     share, ratio = min(place - k, 1.0), ANCHOR_RATIO / _scale(ANCHOR_RATIO)
     below = np.where(np.isinf(most[k]), most[k + 1] * ratio**2, most[k])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -15,15 +15,13 @@ from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import RequestedAverage, Target, requested_averages, weighed
 from privcausal.estimators.budget import (
-    Use,
-    for_products,
+    Step,
     learned_propensity,
     one_contrast,
-    products,
     several_arms,
 )
-from privcausal.estimators.clusters import CLUSTER_USE
-from privcausal.estimators.survival import SURVIVAL_USE, score_variance, with_noise
+from privcausal.estimators.clusters import CLUSTER_STEP
+from privcausal.estimators.survival import SURVIVAL_STEP, score_variance, with_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
@@ -117,46 +115,26 @@ AVERAGE_STAGES = (
     StageKey("effect", "squared scores", heading="variance"),
 )
 
-COVARIATE_RANGES = Use(
-    first_stages.COLUMN_RANGES, 0.06,
-    "Two to three percent of rho, the amount that a few columns need. Building half.",
-    first_stages.loose,
-)  # fmt: skip
+COVARIATE_RANGES = Step(first_stages.COLUMN_RANGES, 0.06, (first_stages.loose,))
 MOMENTS = (
-    Use(first_stages.MARGINALS, budget.for_marginals(0.08), "At least: more if rows are few, "
-        "because all features are scaled by these histograms. Everyday laws."),
-    Use(budget.GRAM, 0.20, "More than in learner 'r': its noise is two fifths of the error of "
-        "both nuisances, whose product is the bias of an average. 0.10 made intervals 5% wider, "
-        "0.35 2%. Library."),
-    Use(nu.OUTCOME, 0.45, "The largest weight: weight limits turn errors of the mean outcome into "
-        "bias. Random laws."),
-)  # fmt: skip
-FIRST_EFFECT = Use(
-    nu.NUISANCE_RESIDUALS, 0.06, "The first effect only centers the scores. Random laws.",
-    one_contrast,
-)  # fmt: skip
-OUTCOME_LOOK = (
-    first_stages.OUTCOME_RANGE, 0.18, "One histogram of the outcome for both nuisances and "
-    "scores. With 0.12, intervals are 1.5% narrower at eps = 1, and 18% wider at eps = 0.1 in a "
-    "trial of 5,000 rows. Library.", budget.wide,
-)  # fmt: skip
-UNKNOWN_TREATMENT = Use(
-    nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. Random "
-    "laws.", learned_propensity, one_contrast,
-)  # fmt: skip
+    Step(first_stages.MARGINALS, budget.for_marginals(0.08)),
+    Step(budget.GRAM, 0.20),
+    Step(nu.OUTCOME, 0.45),
+)
+FIRST_EFFECT = Step(nu.NUISANCE_RESIDUALS, 0.06, (one_contrast,))
+UNKNOWN_TREATMENT = Step(nu.TREATMENT, 0.31, (learned_propensity, one_contrast))
+
+
+def outcome_look(weight: float | Callable[[Request], float], *when: budget.When) -> Step:
+    """One histogram of the outcome, for both nuisances and scores."""
+    return Step(first_stages.OUTCOME_RANGE, weight, (budget.wide, *when), outcome_edges)
+
+
 UNKNOWN_PROPENSITY = (
     UNKNOWN_TREATMENT,
-    Use(interactions.INTERACTION_SIZES, for_products(0.03),
-        "One histogram, used for one quantile. Random laws.", products),
-    Use(interactions.TREATMENT_INTERACTIONS, for_products(0.16),
-        "Products that confound bias an average, so more than for tau(x). Random laws.", products),
-    Use(interactions.OUTCOME_INTERACTIONS, for_products(0.22),
-        "As for the treatment. Random laws.", products),
-)  # fmt: skip
-EFFECT_GRAM = Use(
-    nu.NUISANCE_WEIGHTS, 0.04, "Half of the weight in learner 'r', because the first effect only "
-    "centers the scores. By hand.", one_contrast, budget.weighs_gram,
-)  # fmt: skip
+    *interactions.interaction_steps(0.03, 0.16, 0.22),
+)
+EFFECT_GRAM = Step(nu.NUISANCE_WEIGHTS, 0.04, (one_contrast, budget.weighs_gram))
 
 
 class AverageLearner(learners.Learner):
@@ -195,38 +173,32 @@ class Private(AverageLearner):
 
     name: ClassVar[str] = "private"
     title: ClassVar[str] = "doubly robust (AIPW)"
-    uses: ClassVar[tuple[Use, ...]] = (
+    steps: ClassVar[tuple[Step, ...]] = (
         COVARIATE_RANGES,
-        Use(budget.ROW_WEIGHTS, 0.06, "As for the ranges. By hand.", budget.weighted),
+        Step(budget.ROW_WEIGHTS, 0.06, (budget.weighted,)),
         *MOMENTS,
         FIRST_EFFECT,
-        Use(AVERAGE_STAGES[1], 0.78, "The estimate itself. Random laws."),
-        Use(AVERAGE_STAGES[2], 0.10, "Its noise is added to the variance, so a small weight widens "
-            "intervals. Random laws.", averages.with_meat),
-        CLUSTER_USE,
-        SURVIVAL_USE,
-        *averages.sizes_of_scores(AVERAGE_STAGES[0], 0.10, "The maximum clipping bias falls with "
-            "its noise; 0.16 and 0.07 gave wider intervals. Library.",
-            learned_propensity)[:1],  # not counts
-        *averages.sizes_of_scores(AVERAGE_STAGES[0], budget.by_nobs(0.20, 0.06, 2000.0), "With "
-            "0.10, intervals of skewed outcomes in trials of 1,000 rows cover 90% in place of 93%; "
-            "less from n eps = 2,000 on.", budget.known_propensity),
-        Use(first_stages.OUTCOME_RANGE, budget.by_nobs(0.40, 0.20, 2000.0), "With 0.18, intervals "
-            "in trials of 500 rows are up to 70% wider; less from n eps = 2,000 on.", budget.wide,
-            budget.known_propensity),
-        Use(*OUTCOME_LOOK, learned_propensity),
-        Use(arm_stages, 0.31, "As for two arms.", learned_propensity, several_arms),
-        Use(partial(arm_stages, what="residual moments"), 0.06, "As for two arms.", several_arms),
+        Step(AVERAGE_STAGES[1], 0.78),
+        Step(AVERAGE_STAGES[2], 0.10, (averages.with_meat,)),
+        CLUSTER_STEP,
+        SURVIVAL_STEP,
+        averages.size_steps(AVERAGE_STAGES[0], 0.10, learned_propensity)[0],  # not counts
+        *averages.size_steps(
+            AVERAGE_STAGES[0], budget.by_nobs(0.20, 0.06, 2000.0), budget.known_propensity
+        ),
+        outcome_look(budget.by_nobs(0.40, 0.20, 2000.0), budget.known_propensity),
+        outcome_look(0.18, learned_propensity),
+        Step(arm_stages, 0.31, (learned_propensity, several_arms)),
+        Step(partial(arm_stages, what="residual moments"), 0.06, (several_arms,)),
         *UNKNOWN_PROPENSITY,
         EFFECT_GRAM,
-    )  # fmt: skip
+    )
 
     def run(self, fit: first_stages.Fit) -> Estimate:
         state = prepared(fit)  # ranges, survey weights, marginals, basis, outcome range
         if fit.request.arms:
             requested, notes = arm_effects(state, AVERAGE_STAGES[1])
             estimate = averages.averages(state, requested, AVERAGE_STAGES)
-            notes = (*notes, *learners.average_doubts(estimate))
             return learners.finish(state, None, None, estimate, notes)
         # Gram matrix, propensity and mean outcome, with their interactions
         state, grams, partials = nu.additive_nuisances(state)
@@ -240,8 +212,8 @@ class Private(AverageLearner):
         estimate = averages.averages(state, requested, AVERAGE_STAGES, weight)
         estimate = with_noise(fit.request, fit.curves, estimate)
         estimate = learners.with_adjustment(state, partials, estimate, estimate.terms[0])
-        functions, notes = learners.shown(partials, nuisances), learners.average_doubts(estimate)
-        return learners.finish(state, None, functions, estimate, notes)
+        models = learners.reported_nuisances(partials, nuisances)
+        return learners.finish(state, None, models, estimate)
 
 
 def prepared(fit: first_stages.Fit) -> first_stages.FitState:
@@ -250,14 +222,12 @@ def prepared(fit: first_stages.Fit) -> first_stages.FitState:
     Most scores of survival times may have one value, that of rows followed to the horizon. Their
     range is known, and they are not clipped to less.
     """
-    state = first_stages.prepare(
-        fit, linear_terms=False, looks={first_stages.OUTCOME_RANGE: outcome_edges}
-    )
+    state = first_stages.prepare(fit, linear_terms=False)
     release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
     if fit.curves:
         bounds = Interval(state.outcome.lo, state.outcome.hi)
         spread = score_variance(fit.request, fit.curves)
         least = (NARROW * bounds.width) ** 2
         return replace(state, window=MeanWindow(bounds, 1.0, max(spread, least)))
-    state = first_stages.with_outcome_look(nu.windowed(state, release, outcome_edges), release)
+    state = first_stages.with_outcome_look(nu.windowed(state, release), release)
     return replace(state, window=None) if state.look is not None and state.look.lone else state

@@ -24,27 +24,39 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtr
+from scipy.stats import norm
 
 from privcausal import vault
 from privcausal.errors import DataError
 from privcausal.estimators import bases, budget, first_stages, words
 from privcausal.estimators.averages import with_weights
 from privcausal.estimators.base import Learner
-from privcausal.estimators.budget import Use
-from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
+from privcausal.estimators.budget import Step
+from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference import ranges, tails
-from privcausal.inference.alerts import collinear
-from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering, folded_quantile
+from privcausal.inference.averages import (
+    FEW_SDS,
+    USUAL_Z,
+    AverageEstimate,
+    covering,
+    folded_quantile,
+)
 from privcausal.inference.population import GramEstimate
-from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
+from privcausal.inference.ranges import (
+    FALSE_ALARMS,
+    LookCounts,
+    outcome_edges,
+    sparse,
+    visible_cells,
+)
 from privcausal.inference.regression import likelihoods
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Mask, Matrix, Vector
 
 # -- the releases -----------------------------------------------------------------------------
 
@@ -198,21 +210,21 @@ def residual_edges(top: float) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class ResidualLaw:
-    """Mean of (|r| - c)+ and of min(|r|, c)^2 at the thresholds `at`, interpolated between them.
+    """Mean of (|r| - c)+ and of min(|r|, c)^2 at some `thresholds`, interpolated between them.
 
     The first is an upper bound. `far` is the share of the squares beyond `OUTLIER` sds.
     """
 
-    at: Vector
+    thresholds: Vector
     over: Vector
     kept: Vector
     far: float
 
     def excess(self, cut: Vector | float) -> Vector:
-        return np.asarray(np.interp(cut, self.at, self.over))
+        return np.asarray(np.interp(cut, self.thresholds, self.over))
 
     def square(self, cut: Vector | float) -> Vector:
-        return np.asarray(np.interp(cut, self.at, self.kept))
+        return np.asarray(np.interp(cut, self.thresholds, self.kept))
 
     def grown(self, start: float, cut: Vector | float) -> Vector:
         """How much stronger amounts beyond `cut` depend on the columns than rows beyond `start`.
@@ -368,7 +380,7 @@ class Pull:
             detected += share * np.sqrt(seen)
         return cls(total, detected, start)
 
-    def at(self, growth: float | Vector) -> Vector:
+    def bound(self, growth: float | Vector) -> Vector:
         """Bounds for clipped amounts, if the detected part grows by this factor."""
         return np.asarray(self.size + np.multiply.outer(np.asarray(growth) - 1, self.detected))
 
@@ -433,11 +445,11 @@ def row_cut(
     sampling : float
         One over the number of rows, times the design effect of shrink.
     """
-    square, top = leverage.square, float(law.at[-1])
+    square, top = leverage.square, float(law.thresholds[-1])
     if not unit:  # in tests without noise, there is no clipping
         lever = float(leverage.start)
         beyond_all = np.flatnonzero(law.over <= 0)
-        cut = float(law.at[beyond_all[0]]) if len(beyond_all) else top
+        cut = float(law.thresholds[beyond_all[0]]) if len(beyond_all) else top
         return RowCut(
             lever=lever,
             norm=math.hypot(lever, lever),
@@ -454,7 +466,7 @@ def row_cut(
     cuts = np.minimum(np.geomspace(1.0, max(1.5 * top, 1.01), 40), max(1.5 * top, 1.0))
     weight = np.array(FIRST_WEIGHTS)[:, None]
     growth = law.grown(pull.start, cuts)
-    size = np.sqrt(np.mean(pull.at(growth)[:, -slopes:] ** 2, axis=1))
+    size = np.sqrt(np.mean(pull.bound(growth)[:, -slopes:] ** 2, axis=1))
     second, least, best = law.square(cuts), np.inf, None
     for h in LEVERS:
         most, norm2 = math.sqrt(h * square), (2 * h - 1) * square
@@ -807,7 +819,8 @@ def _unit(state: first_stages.FitState, stage: StageKey) -> float:
 
 def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEstimate:
     request, fit = state.request, first.fit
-    count, scale, effect = _rows(state), fit.scale, state.design_effect
+    count, scale = _rows(state), fit.scale
+    effect = 1.0 if state.weights is None else state.weights.design_effect
     lift = first.natural @ fit.turn.T
     law, leverage, pull = _sizes(state, first, lift)
     # Mean squared noise of the first step in units of the second, and its mean clipped amount.
@@ -828,7 +841,7 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     if request.cov_type != "nonrobust":
         meat = _meat(state, first, row, cut, second)
     # The bias of each coefficient, per unit of the norm of its row.
-    pulls = pull.at(cut.growth)
+    pulls = pull.bound(cut.growth)
     share = fit.along(lift @ np.linalg.inv(second.gram)) ** 2
     gap = np.sqrt(1 - share + share * (GAP_ALONG / LEVERAGE_GAP) ** 2)
     lost = cut.weight * cut.excess + (1 - cut.weight) * first_excess
@@ -911,6 +924,50 @@ def _note_collinear(state: first_stages.FitState, moments: RowMoments, lift: Mat
             if not noisy:
                 raise DataError(text.format(names=names))
             state.note((("collinear", text.format(names=names)),))
+
+
+INFLATION, CONSTANT = 10.0, 0.05
+"""Variance inflation of collinear columns, and the sd of a constant column in half-widths."""
+
+
+def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> tuple[Mask, Mask]:
+    """Columns that may be linear functions of the others, and columns that may be constant.
+
+    The released moments cannot tell the columns from exact ones, although the noise cannot explain
+    a variance inflation below `INFLATION`, or an sd above `CONSTANT`: for columns below and above
+    these limits, a false alarm has at most the chance `FALSE_ALARMS`. The largest eigenvalue of the
+    noise is sqrt(2) noise sds around at most 2 sqrt(p) (Davidson and Szarek 2001).
+
+    Parameters
+    ----------
+    moments : Matrix
+        Noisy mean of v v', shape (p, p). The intercept is a linear function of v.
+    noise_sd : float
+        Noise sd of an entry off the diagonal; entries on it have sqrt(2) times as much.
+    lift : Matrix
+        v = lift'x for the columns x with the intercept first, shape (p, p).
+    half : Vector
+        Half the width of the range of each column but the intercept, shape (p - 1,).
+    """
+    p, direction = len(moments), np.sqrt(2.0) * noise_sd
+    most = 2 * np.sqrt(p) * noise_sd + norm.isf(FALSE_ALARMS / 2) * direction
+    values, vectors = np.linalg.eigh(moments)
+    into = (lift @ vectors) ** 2
+
+    def left(curvature: Vector) -> Vector:
+        """Mean squares of the columns that the other columns do not explain."""
+        return np.asarray(1 / (into @ (1 / np.maximum(curvature, 1e-12 * values[-1])))[1:])
+
+    upper, lower = left(values + most), left(values - FEW_SDS * direction)
+    back = np.linalg.pinv(lift)
+    second = back.T @ moments @ back
+    centred = (back - np.outer(back[:, 0], second[0] / second[0, 0]))[:, 1:]
+    doubt = norm.isf(FALSE_ALARMS / 2 / p) * direction * (centred**2).sum(axis=0)
+    variance = np.einsum("ij,ik,kj->j", centred, moments, centred) - doubt
+    seen = variance > 1e-9 * np.diag(second)[1:]
+    limit = np.where(seen, variance / INFLATION, (CONSTANT * half) ** 2)
+    exact = (lower < 1e-6 * limit) & (upper < limit)
+    return exact & seen, exact & ~seen
 
 
 LOG_SPREAD = 0.5
@@ -1005,25 +1062,18 @@ class LeastSquares(Learner):
         "nuisance": 0.2,  # Everything before the whitened moments. Public data.
         "effect": 0.8,  # The coefficients themselves. Public data.
     }
-    uses: ClassVar[tuple[Use, ...]] = (
-        Use(first_stages.MARGINALS, 0.035, "Centers and scales of the columns: the first fit "
-            "depends on them. Public data."),
-        Use(budget.GRAM, 0.15, "The first fit whitens columns and centers the outcome. Public "
-            "data."),
-        Use(first_stages.OUTCOME_RANGE, 0.02, "One histogram: center and scale of the outcome. "
-            "Public data."),
-        Use(FIRST_SIZES, 0.0675, "The maximum bias by clipping falls with its noise. Public "
-            "data."),
-        Use(ROW_SIZES, 0.0225, "A third of the residuals' weight: leverage has shorter tails. "
-            "Public data."),
-        Use(OUTLIERS, 0.03, "The directions of clipped residuals. Public data."),
-        Use(SECOND_MOMENTS, 0.655, "The coefficients. Public data."),
-        Use(MEAT, 0.02, "The residual variance at all columns, if requested. By hand.",
-            lambda request, _: request.cov_type != "nonrobust"),
-        Use(budget.ROW_WEIGHTS, 0.02, "As much as for the outcome's range. By hand.",
-            budget.weighted),
-        CLUSTER_USE,
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        Step(first_stages.MARGINALS, 0.035),
+        Step(budget.GRAM, 0.15),
+        Step(first_stages.OUTCOME_RANGE, 0.02, borders=outcome_edges),
+        Step(FIRST_SIZES, 0.0675),
+        Step(ROW_SIZES, 0.0225),
+        Step(OUTLIERS, 0.03),
+        Step(SECOND_MOMENTS, 0.655),
+        Step(MEAT, 0.02, (lambda request, _: request.cov_type != "nonrobust",)),
+        Step(budget.ROW_WEIGHTS, 0.02, (budget.weighted,)),
+        CLUSTER_STEP,
+    )
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Linear()
@@ -1033,8 +1083,7 @@ class LeastSquares(Learner):
         return (sd, groups) if plan.request.formula.terms else (sd / np.sqrt(2.0), 1)
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
-        looks = {first_stages.OUTCOME_RANGE: outcome_edges}
-        state = first_stages.prepare(fit, linear_terms=False, looks=looks)
+        state = first_stages.prepare(fit, linear_terms=False)
         averages = _second_step(state, _first_step(state))
         return state.finished(state.design, state.population, averages=averages)
 

@@ -35,29 +35,11 @@ class ArmCurve:
     """Kaplan-Meier curves of one arm by bin of time, or of its replicas, shape (..., bins)."""
 
     counts: Matrix  # Rows by kind of end (an event, or another end) and bin, shape (..., 2, bins)
-
-    @property
-    def risk(self) -> Vector:
-        """Rows whose time is in the bin or later."""
-        return np.cumsum(self.counts.sum(axis=-2)[..., ::-1], axis=-1)[..., ::-1]
-
-    @property
-    def hazard(self) -> Vector:
-        """Share of the rows at risk with an event in the bin."""
-        return _ratio(self.counts[..., 0, :], self.risk)
-
-    @property
-    def survival(self) -> Vector:
-        """Probability of no event by the end of the bin."""
-        return np.asarray(np.cumprod(1 - self.hazard, axis=-1))
-
-    @property
-    def followed(self) -> Vector:
-        """Probability of no censoring before the bin; events precede censorings in a bin."""
-        events, others = self.counts[..., 0, :], self.counts[..., 1, :]
-        censored = _ratio(others, self.risk - events)[..., :-1]
-        whole = np.ones((*censored.shape[:-1], 1))
-        return np.cumprod(np.concatenate([whole, 1 - censored], axis=-1), axis=-1)
+    risk: Vector  # Rows whose time is in the bin or later
+    hazard: Vector  # Share of the rows at risk with an event in the bin
+    survival: Vector  # Probability of no event by the end of the bin
+    # Probability of no censoring before the bin; events precede censorings in a bin
+    followed: Vector
 
     def replicas(self, noise_sd: float, root: Matrix) -> ArmCurve:
         """Curves of these counts with new noise, shape (`REPLICAS`, bins)."""
@@ -91,7 +73,18 @@ def arm_curve(released: Matrix, root: Matrix) -> ArmCurve:
     sums = released @ root.T
     down = np.minimum.accumulate(sums, axis=-1)
     up = np.maximum.accumulate(sums[..., ::-1], axis=-1)[..., ::-1]
-    return ArmCurve(-np.diff(np.maximum((down + up) / 2, 0.0), axis=-1, append=0.0))
+    counts = -np.diff(np.maximum((down + up) / 2, 0.0), axis=-1, append=0.0)
+    risk = np.cumsum(counts.sum(axis=-2)[..., ::-1], axis=-1)[..., ::-1]
+    events, others = counts[..., 0, :], counts[..., 1, :]
+    hazard, censored = _ratio(events, risk), _ratio(others, risk - events)[..., :-1]
+    whole = np.ones((*censored.shape[:-1], 1))
+    return ArmCurve(
+        counts=counts,
+        risk=risk,
+        hazard=hazard,
+        survival=np.asarray(np.cumprod(1 - hazard, axis=-1)),
+        followed=np.cumprod(np.concatenate([whole, 1 - censored], axis=-1), axis=-1),
+    )
 
 
 def scores(curve: ArmCurve, value: Vector, last: float) -> Matrix:
@@ -141,11 +134,7 @@ FEW_FOLLOWED = (
 )
 
 
-SURVIVAL_USE = budget.Use(
-    SURVIVAL_COUNTS, 0.3, "At eps = 0.5, 0.08 and 0.15 gave wider intervals, and 0.5 equally wide "
-    "ones, on seeds from 0 of `tests/benchmarks/survival.py`.",
-    lambda request, _: request.horizon is not None,
-)  # fmt: skip
+SURVIVAL_STEP = budget.Step(SURVIVAL_COUNTS, 0.3, (lambda request, _: request.horizon is not None,))
 
 
 def follow_up(request: Request) -> FollowUp:
@@ -194,19 +183,19 @@ def score_variance(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]
     return float(sum(squares)) / max(sum(float(c.sum()) for c in counts), 1.0)
 
 
-def censoring_alert(
-    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]
+def survival_alerts(
+    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]], release: Release
 ) -> dict[str, str]:
-    """An alert if few rows are followed to the horizon: by the curve, or compared with noise."""
+    """Alerts on follow-up and on the coding of times and events.
+
+    Few rows are followed to the horizon: by the curve, or compared with noise. No row is censored,
+    or many times are not above 0, and noise does not hide it.
+    """
+    alerts = {}
     for curve, replicas in curves:
-        noise = FEW_SDS * float(np.std(replicas.risk[:, -1]))
-        if curve.followed[-1] <= LEAST_FOLLOWED or curve.risk[-1] <= noise:
-            return {"censoring": FEW_FOLLOWED.format(horizon=request.horizon)}
-    return {}
-
-
-def coding_alerts(request: Request, release: Release) -> dict[str, str]:
-    """Alerts if no row is censored or many times are not above 0, and noise does not hide it."""
+        noise_sd = FEW_SDS * float(np.std(replicas.risk[:, -1]))
+        if curve.followed[-1] <= LEAST_FOLLOWED or curve.risk[-1] <= noise_sd:
+            alerts["censoring"] = FEW_FOLLOWED.format(horizon=request.horizon)
     query = SurvivalCounts(follow_up(request))
     root, released = query.root, query.split(release.value)
     before, at_zero = root[0] - root[-1], root[0] - root[1]  # weights of the two counts
@@ -214,7 +203,6 @@ def coding_alerts(request: Request, release: Release) -> dict[str, str]:
     noise = FEW_SDS * float(release.noise_sd[0]) * np.linalg.norm([before, at_zero], axis=1)
     limit = MOST_UNTOLD * float(np.sum(released @ root[0]))
     names = {"time": request.formula.outcome, "event": request.formula.event}
-    alerts = {}
     if abs(censored) <= np.sqrt(2) * noise[0] <= limit:  # two arms
         alerts["events"] = NONE_CENSORED.format(**names)
     if early - 2 * noise[1] > limit:  # two arms, two kinds of end

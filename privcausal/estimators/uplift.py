@@ -17,7 +17,7 @@ from privcausal.accounting import PICO, Charge, Cost, Release
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number, named
-from privcausal.estimators import bases, budget, options, words
+from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
 from privcausal.estimators.first_stages import Fit, outcome_of
@@ -148,15 +148,15 @@ class ADUM(EffectLearner):
                 "partition= must be 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a "
                 "function."
             )
-        options.check_one_of("noise", self.noise, ("laplace", "gaussian"))
-        options.check_one_of("release", self.release, ("ends", "count_sum"))
-        options.check_switch("shrink", self.shrink)
+        bases.check_one_of("noise", self.noise, ("laplace", "gaussian"))
+        bases.check_one_of("release", self.release, ("ends", "count_sum"))
+        bases.check_switch("shrink", self.shrink)
         kmeans = self.partition == "kmeans"
-        options.check_whole("rounds", self.rounds, 1, MOST_ROUNDS if kmeans else None)
+        bases.check_whole("rounds", self.rounds, 1, MOST_ROUNDS if kmeans else None)
         if self.rows is not None:
-            options.check_whole("rows", self.rows, 1)
+            bases.check_whole("rows", self.rows, 1)
         if self.cells not in (None, "bound"):
-            options.check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
+            bases.check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
         if isinstance(self.cells, int):
             partitions.check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
@@ -170,10 +170,9 @@ class ADUM(EffectLearner):
 
     # -- planning ----------------------------------------------------------------------------
 
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+    def stages(self, request: Request, base: bases.PrivateBase) -> budget.Weights:
         rounds = range(1, self.rounds + 1) if self.partition == "kmeans" else ()
-        clusters = [budget.StageWeight(clusters_stage(k), 1.0) for k in rounds]
-        return [*clusters, budget.StageWeight(CELL_STAGE, 1.0)]
+        return dict.fromkeys((*map(clusters_stage, rounds), CELL_STAGE), 1.0)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan the stages, in pure epsilon for Laplace noise or in rho for Gaussian noise.
@@ -181,9 +180,9 @@ class ADUM(EffectLearner):
         Refuse requests that cells cannot provide, and pure fits that would have to estimate bounds.
         """
         self._check(request)
-        needs = self.needs(request, bases.moment_base(base))
+        weights = self.stages(request, bases.moment_base(base))
         if self.noise == "gaussian":
-            return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
+            return budget.make_plan(request, self.name, "none", weights, self.shares, undeclared)
         if undeclared:
             names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
             raise SchemaError(
@@ -191,13 +190,14 @@ class ADUM(EffectLearner):
                 f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}."
             )
         # Epsilons of the stages never sum to more than the request's.
-        groups = dict.fromkeys(need.key.group for need in needs)
+        groups = dict.fromkeys(key.group for key in weights)
         shares = divide({group: self.shares[group] for group in groups}, request.budget.shares)
         total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
-        several = len(needs) > 1
-        amounts = portions(total, budget.divided(needs, shares)) if several else [total]
-        pairs = zip(needs, amounts, strict=True)
-        stages = tuple(Stage(need.key, 0, epsilon=amount) for need, amount in pairs)
+        amounts = [total]
+        if len(weights) > 1:
+            amounts = portions(total, list(budget.divided(weights, shares).values()))
+        pairs = zip(weights, amounts, strict=True)
+        stages = tuple(Stage(key, 0, epsilon=amount) for key, amount in pairs)
         return Plan(request, self.name, "none", stages, 0)
 
     def _check(self, request: Request) -> None:
@@ -211,7 +211,7 @@ class ADUM(EffectLearner):
             "a column of known propensities": isinstance(request.propensity, str),
             "weights=": request.weights is not None,
         }
-        options.refuse(unsupported, f"Learner {self.name!r} does not support {{}}.")
+        bases.refuse(unsupported, f"Learner {self.name!r} does not support {{}}.")
         if not formula.effect_variables:
             raise CapabilityError(
                 f"Learner {self.name!r} requires at least one effect modifier, for example "
@@ -274,12 +274,25 @@ class ADUM(EffectLearner):
             return _tabulated(schema, variables, self.partition)
         if self.partition == "kmeans":
             cells = self.cells if isinstance(self.cells, int) else CLUSTER_CELLS
-            return _kmeans(fit, variables, cells, self.rounds)
+            # private k-means: centers move to noisy means for a fixed number of rounds
+            coordinates = Coordinates(schema, variables)
+            nearest = Nearest(coordinates, public_centres(coordinates, cells))
+            for number in range(1, self.rounds + 1):
+                stage = clusters_stage(number)
+                law = "gaussian" if fit.plan.stage(stage).rho else "laplace"
+                sums = ClusterSums(nearest, law)
+                release = fit.release(stage, sums)
+                (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
+                seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
+                centres = nearest.centres.copy()
+                centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
+                nearest = Nearest(coordinates, centres)
+            return nearest
         if isinstance(self.cells, int):
             return _regular_grid(schema, variables, self.cells, whole)
         rows = float(self.rows or fit.vault.size or 0) or None
-        trust, stage = request.trust, fit.plan.stage(CELL_STAGE)
-        epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
+        trust, planned = request.trust, fit.plan.stage(CELL_STAGE)
+        epsilon = (planned.epsilon / PICO or math.sqrt(2 * planned.rho / PICO)) / trust.max_rows
         if self.cells == "bound":
             assert rows is not None
             cells = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
@@ -476,22 +489,6 @@ def _tabulated(
     if not len(cells):
         raise CapabilityError("The partition= function returned no cells.")
     return partitions.Tabulated(grid, codes.astype(np.int64), tuple(str(cell) for cell in cells))
-
-
-def _kmeans(fit: Fit, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
-    """Private k-means: centers move to noisy means for a fixed number of rounds."""
-    coordinates = Coordinates(fit.schema, variables)
-    nearest = Nearest(coordinates, public_centres(coordinates, cells))
-    for number in range(1, rounds + 1):
-        law = "gaussian" if fit.plan.stage(clusters_stage(number)).rho else "laplace"
-        sums = ClusterSums(nearest, law)
-        release = fit.release(clusters_stage(number), sums)
-        (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
-        seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
-        centres = nearest.centres.copy()
-        centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
-        nearest = Nearest(coordinates, centres)
-    return nearest
 
 
 # -- tables of counts and sums by cell, without the rows ----------------------------------------
@@ -711,10 +708,10 @@ class TM(EffectLearner):
     name: ClassVar[str] = "tm"
     title: ClassVar[str] = "two regressions (TM)"
     shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
-    uses: ClassVar[tuple[budget.Use, ...]] = (budget.Use(LOSS, 1.0, "The only release."),)
+    steps: ClassVar[tuple[budget.Step, ...]] = (budget.Step(LOSS, 1.0),)
 
     def __post_init__(self) -> None:
-        options.check_whole("degree", self.degree, 1, MOST_DEGREE)
+        bases.check_whole("degree", self.degree, 1, MOST_DEGREE)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan in pure epsilon; refuse what ADUM would refuse, except for reasons of its grid."""

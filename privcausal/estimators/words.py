@@ -13,12 +13,12 @@ from privcausal.estimators.estimands import DID, ESTIMANDS, EVENT_STUDY, UNADJUS
 from privcausal.features import functions
 from privcausal.features.basis import Interactions
 from privcausal.features.design import Design
-from privcausal.inference.alerts import MOST_AT_END, clipped_share
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effects import ArmPolynomials, Effect
 from privcausal.inference.population import Population
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import MOST_AT_END, clipped_share
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
@@ -78,7 +78,7 @@ class Estimate:
         return "published" if claimed else "proven"
 
     @property
-    def known(self) -> functions.Known | None:
+    def propensity(self) -> functions.Known | None:
         """The declared range of a known propensity column."""
         name = self.plan.request.propensity
         domain = self.schema[name] if isinstance(name, str) else None

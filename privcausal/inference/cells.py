@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from privcausal.features.rows import Rows
-from privcausal.inference.alerts import lacks_arm
+from privcausal.inference.ranges import lacks_arm
 from privcausal.request.partition import Partition
 from privcausal.typing import Matrix, Vector
 

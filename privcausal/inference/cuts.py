@@ -39,11 +39,11 @@ def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
 class Cut:
     """A clipping threshold, and the maximum change of the mean score.
 
-    Scores are clipped at the distance `at` from the `middle`. `rms` is the root mean square of the
-    clipped scores, or 0 if it is unknown.
+    Scores are clipped at the distance `threshold` from the `middle`. `rms` is the root mean square
+    of the clipped scores, or 0 if it is unknown.
     """
 
-    at: float
+    threshold: float
     bias: float
     middle: float = 0.0
     rms: float = 0.0
@@ -177,7 +177,7 @@ def threshold_for_effect(
 ) -> float:
     """Threshold M minimizing cut_noise (noise_per_cut M)^2 + (bias x excess(M))^2, for tau(x)."""
     lost = np.array([bias * sizes.excess(m) for m in sizes.cuts])
-    return Cut.least(sizes.cuts, noise_per_cut, lost, PRIORS.cut_noise).at
+    return Cut.least(sizes.cuts, noise_per_cut, lost, PRIORS.cut_noise).threshold
 
 
 def unseen_bias(sizes: AbsHistogram, cut: float) -> float:
@@ -487,7 +487,7 @@ def score_cut(
         least_score, most_score = extremes.span
         half, middle = 0.5 * (most_score - least_score), 0.5 * (most_score + least_score)
         whole = Cut(half, 0.0, middle=middle)
-        return min(cut, whole, key=lambda c: (noise_per_cut * c.at) ** 2 + c.bias**2)
+        return min(cut, whole, key=lambda c: (noise_per_cut * c.threshold) ** 2 + c.bias**2)
     sparse = look is not None and look.mostly
     usual = 0.5 * variance * extremes.unit**2
     # scores detected beyond the largest possible score contradict the synthetic population, which

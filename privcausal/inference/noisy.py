@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from privcausal.request.factors import Partitions
-from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.typing import Mask, Matrix, Vector
 
 
 class Reading(NamedTuple):
@@ -193,12 +193,6 @@ def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
     """
     rest, noise = parts.identities @ size, np.sqrt(parts.identities**2 @ sd**2)
     return parts.identities[parts.certain | (np.abs(rest) <= few * noise)]
-
-
-def terms_first(terms: int, places: int) -> Integers:
-    """Indices that put terms before groups, for arrays that list each term with its own groups."""
-    first = np.arange(terms) * places
-    return np.asarray(np.r_[first, np.setdiff1d(np.arange(terms * places), first)])
 
 
 def joint_sampling(terms: Matrix, groups: Vector, share: Matrix, identities: Matrix) -> Matrix:

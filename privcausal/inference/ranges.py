@@ -24,9 +24,10 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError, SchemaError
+from privcausal.inference.averages import FEW_SDS
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
-from privcausal.request.schema import Interval, least_width
+from privcausal.request.schema import Domain, Interval, least_width
 from privcausal.typing import Mask, Matrix, Vector
 
 # -- tails ------------------------------------------------------------------------------------
@@ -74,31 +75,33 @@ def visible_cells(
     runs : sequence of int
         Lengths of runs of cells that are tested together.
     """
-    sure, likely = (_told(counts, noise_sd, looks, chance, runs) for chance in (luck, error))
+    sure, likely = (_detected(counts, noise_sd, looks, chance, runs) for chance in (luck, error))
     if not sure.any():
         return likely
     at = np.flatnonzero(sure | likely)
     near = np.cumsum(np.diff(at, prepend=at[0]) > CELLS_APART)  # index of a cell's chain
-    found = sure.copy()
-    found[at[np.isin(near, near[sure[at]])]] = True
-    return found
+    detected = sure.copy()
+    detected[at[np.isin(near, near[sure[at]])]] = True
+    return detected
 
 
-def _told(counts: Vector, noise_sd: float, looks: int, chance: float, runs: Sequence[int]) -> Mask:
+def _detected(
+    counts: Vector, noise_sd: float, looks: int, chance: float, runs: Sequence[int]
+) -> Mask:
     size = len(counts)
     tests = sum(max(size - length + 1, 0) for length in runs)
     stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
-    found = bytearray(size)  # slices of an array would take most of a fit's time
+    detected = bytearray(size)  # slices of an array would take most of a fit's time
     for length in runs:
         if length > size:
             break
         totals = sliding_window_view(counts, length).sum(axis=1)
         for start in np.flatnonzero(totals > max(stands_out * np.sqrt(length), 0.0)).tolist():
-            if not any(found[start : start + length]):
+            if not any(detected[start : start + length]):
                 # drop the last cells of a run whose counts are below one noise sd
-                held = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
-                found[start : start + held] = b"\1" * held
-    return np.frombuffer(found, bool).copy()
+                run = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
+                detected[start : start + run] = b"\1" * run
+    return np.frombuffer(detected, bool).copy()
 
 
 def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
@@ -316,15 +319,15 @@ class Window:
         """Maximum amount that clipping removes from the sum of the outcomes of both arms."""
         return float(self.rows.max(axis=0) @ self.excess)
 
-    def kept(self, interval: Interval) -> Window:
+    def moved_to(self, interval: Interval) -> Window:
         """This clipping interval with other ends.
 
         If an end moves inward, clipped outcomes lose this distance in addition. If outcomes are
         whole numbers and none lies between the old end and the new end, at most the same rows are
         clipped. If ends move outward, the bounds remain valid unchanged.
         """
-        own = self.interval
-        inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
+        moved = [interval.lo - self.interval.lo, self.interval.hi - interval.hi]
+        inward = np.maximum(moved, 0.0)
         return Window(interval, self.rows, self.excess + inward)
 
     def bias(self, count: Matrix) -> Vector:
@@ -414,16 +417,16 @@ def outcome_window(
         return (noise_per_width * 0.5 * width / (1 - cut)) ** 2 + wrong * cut**2
 
     least = max(NARROW, 2 * least_width(bounds.lo, bounds.hi) / bounds.width)
-    best, found, kept = loss(1.0, 0.0), np.array([0.0, 1.0]), 1.0
+    best, limits, kept = loss(1.0, 0.0), np.array([0.0, 1.0]), 1.0
     for tail in TAILS if noise_sd else ():
         ends = np.interp([tail, 1 - tail], upper, grid)
         if ends[1] - ends[0] > least and loss(ends[1] - ends[0], 2 * tail) < best:
-            best, found, kept = loss(ends[1] - ends[0], 2 * tail), ends, 1 - 2 * tail
-    held = np.clip(middle, *found)
+            best, limits, kept = loss(ends[1] - ends[0], 2 * tail), ends, 1 - 2 * tail
+    clipped = np.clip(middle, *limits)
     inside = float(share @ np.diff(grid) ** 2) / 12  # if one bin holds all outcomes
-    variance = max(float(share @ held**2 - (share @ held) ** 2), inside) / kept**2
+    variance = max(float(share @ clipped**2 - (share @ clipped) ** 2), inside) / kept**2
     variance = bounds.width**2 * max(variance, least**2)
-    return MeanWindow(Interval(*(bounds.lo + bounds.width * found)), kept, variance)
+    return MeanWindow(Interval(*(bounds.lo + bounds.width * limits)), kept, variance)
 
 
 def _shares(counts: Vector, noise_sd: float, count: float, grid: Vector) -> Vector:
@@ -664,16 +667,16 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
     return coarse
 
 
-def rounded(found: Interval, whole: bool) -> Interval:
+def rounded(interval: Interval, whole: bool) -> Interval:
     """The interval with short numbers for ends, at most 2% wider.
 
     For a column of whole numbers, the ends are the least and the largest whole number within the
-    interval. Values inside are then not clipped; for values beyond see `Window.kept`. An end within
-    `ZERO_CELL` of zero becomes zero if the interval is far wider. This changes a value by at most
-    2^-20, which the allowances ignore.
+    interval. Values inside are then not clipped; for values beyond see `Window.moved_to`. An end
+    within `ZERO_CELL` of zero becomes zero if the interval is far wider. This changes a value by at
+    most 2^-20, which the allowances ignore.
     """
-    near = ZERO_CELL if found.width >= 1.0 else 0.0
-    lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
+    near = ZERO_CELL if interval.width >= 1.0 else 0.0
+    lo, hi = (0.0 if abs(end) <= near else end for end in (interval.lo, interval.hi))
     if whole and least_width(lo, hi) < math.floor(hi) - math.ceil(lo):
         return Interval(math.ceil(lo), math.floor(hi))
     room = (hi - lo) / 100
@@ -714,15 +717,15 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
         others, at = fine.value.copy(), int(np.searchsorted(fine.ends, 0.0, side="right")) - 1
         others[min(at, len(others) - 1)] -= zeros
         core = core.stretched(others, fine.noise_sd, fine.ends, ERROR, sparse=True)
-    found = []
+    sides = []
     for sign, reach in ((-1, core.below), (1, core.above)):
         # the cells by their distance from the middle on this side, nearest first
-        one, other = (
+        rough_side, fine_side = (
             LookCounts(c.value[::sign], c.noise_sd, (sign * (c.ends - core.middle))[::sign])
             for c in (rough, fine)
         )
-        found.append(_side(one, other, seen[::sign], reach))
-    reaches, rows = np.array(found).T
+        sides.append(_side(rough_side, fine_side, seen[::sign], reach))
+    reaches, rows = np.array(sides).T
     wider = (rows / noise) ** 2 / (INDEX - 1)
     cuts = reaches * np.maximum(wider, 1.0) ** (1 / (2 * INDEX))
     lost = reaches * (cuts / reaches) ** (1 - INDEX) / (INDEX - 1)
@@ -757,3 +760,72 @@ def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tupl
         flat = most * worst**2 * (top - worst) ** 2 / (top - reach)
         reach = max(reach, (flat / rows) ** (1 / INDEX))
     return reach, rows
+
+
+# -- alerts on released counts, with the chance of a false alarm ---------------------------------
+
+FALSE_ALARMS = 0.01
+"""Largest chance that noise alone raises an alert on harmless data."""
+
+SMALL_ARM = 0.1
+"""Share of the rows above which an arm is harmless. Many trials treat a tenth of the rows."""
+
+
+def lacks_arm(arms: Vector, noise_sd: float) -> bool:
+    """Whether an arm may be empty and is small, from noisy counts or shares of all arms.
+
+    The noise cannot explain a harmless arm: if all arms have a share of `SMALL_ARM` or more, a
+    false alarm has at most the chance `FALSE_ALARMS`. If the noise hides all arms, there is no
+    alert.
+    """
+    margin = float(norm.isf(FALSE_ALARMS)) * noise_sd
+    least, rows = float(np.min(arms)), float(np.sum(arms))
+    return least <= FEW_SDS * noise_sd and least + margin <= SMALL_ARM * rows
+
+
+MANY_AT_END, MOST_AT_END, PILED = 0.1, 0.5, 4.0
+"""Shares of the rows at a bound that trigger a report.
+
+A bound with a share above `MANY_AT_END` is reported if its cell has over `PILED` times the rows
+of the nearest occupied cell, which indicates a pile-up. If no other cell is occupied, a bound with
+a share above `MOST_AT_END` is reported. The intervals of averages are then infinite.
+"""
+
+RARER, MISSED_BOUNDS = 0.1, 1e-4
+"""Share of the rarer of two values that noise may not take for none, and the chance that an alert
+on a bound that holds three quarters of the rows or more is missed."""
+
+
+def clipped_share(
+    declared: Domain | None, domain: Domain, counts: Vector, noise_sd: float, public: float | None
+) -> tuple[float, float] | None:
+    """The bound with too many rows, and its share of them, because bounds or units are wrong.
+
+    There is none for a bound at 0, common for counts and amounts, or for bounds declared as
+    natural. For whole numbers the cells between values are empty, so the test uses the nearest
+    occupied cell. A column of two values has no other cells and lies at its bounds naturally. If
+    the other bound holds `RARER` of the rows, an alert has at most the chance `FALSE_ALARMS`. If
+    it holds none, `RARER` of the rows are six noise sds, and the number of rows is public, the
+    alert is missed with at most the chance `MISSED_BOUNDS`.
+    """
+    if not (isinstance(declared, Interval) and isinstance(domain, Interval)) or declared.natural:
+        return None
+    ends, inside, quantile = counts[[0, -1]], counts[1:-1], float(norm.isf(MISSED_BOUNDS))
+    rows, total_sd = present_rows(counts, noise_sd, public), noise_sd * len(counts) ** 0.5
+    if rows == public:
+        total_sd = 0.0
+
+    def exceeds(share: float) -> Mask:
+        return np.asarray(ends > share * rows + quantile * np.hypot(noise_sd, share * total_sd))
+
+    occupied = inside[inside > float(norm.isf(FALSE_ALARMS / 2 / len(counts))) * noise_sd]
+    hidden = inside.sum() <= FEW_SDS * noise_sd * len(counts) ** 0.5 and not len(occupied)
+    doubt = float(norm.isf(FALSE_ALARMS)) * np.hypot(noise_sd, RARER * total_sd)
+    rarer = min(quantile * noise_sd, RARER * rows - doubt)
+    beside = occupied[[0, -1]] if len(occupied) else np.full(2, FEW_SDS * noise_sd)
+    piled = exceeds(MANY_AT_END) & (ends > PILED * beside)
+    too_many = exceeds(MOST_AT_END) & (ends.min() <= rarer) if hidden else piled
+    for end, clip, at in ((declared.lo, domain.lo, 0), (declared.hi, domain.hi, 1)):
+        if too_many[at] and end == clip != 0:
+            return end, min(float(ends[at]) / rows, 1.0)
+    return None

@@ -364,7 +364,7 @@ class Assumptions:
     # Correlation of the rows' influences on the estimate within a cluster of declared clusters
     icc: float = CLUSTER_CORRELATION
     # What says the outcome's scale: its "bounds", "outcome_sd", or public rows ("like")
-    known: str = "bounds"
+    scale_source: str = "bounds"
 
     def __post_init__(self) -> None:
         most = 0.5 * self.width
@@ -407,7 +407,7 @@ def assume(
     name, arm = request.formula.outcome, request.formula.assigned
     domain = request.schema.get(name)
     public = {} if like is None else _public_rows(request, like)
-    known = "like" if name in public else "bounds" if outcome_sd is None else "outcome_sd"
+    source = "like" if name in public else "bounds" if outcome_sd is None else "outcome_sd"
     if domain is None:
         if outcome_sd is None or not (is_number(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
@@ -415,7 +415,9 @@ def assume(
                 f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."
             )
         width = SPREADS_PER_RANGE * outcome_sd
-        return Assumptions(width, outcome_sd, r2, treated, like=public, icc=icc, known=known)
+        return Assumptions(
+            width, outcome_sd, r2, treated, like=public, icc=icc, scale_source=source
+        )
     width, usual = 1.0, 0.5
     if isinstance(domain, Interval):
         coded = (domain.lo, domain.hi) == (0.0, 1.0)
@@ -427,7 +429,7 @@ def assume(
         share = float(np.mean(_numbers(public[arm], request.schema.get(arm))))
         treated = min(max(share, 0.01), 0.99)
     sd = usual if outcome_sd is None else outcome_sd
-    return Assumptions(width, sd, r2, treated, like=public, icc=icc, known=known)
+    return Assumptions(width, sd, r2, treated, like=public, icc=icc, scale_source=source)
 
 
 def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:

@@ -12,9 +12,8 @@ import pandas as pd
 from privcausal import estimators
 from privcausal.errors import CapabilityError, named
 from privcausal.estimators import bases
-from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
-from privcausal.estimators.paper.dpcate import PublishedDPCATE
 from privcausal.estimators.planner import Record
+from privcausal.estimators.published import PublishedADUM, PublishedDPCATE, PublishedTM
 from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import complete_alert, listed
 from privcausal.features.functions import Function

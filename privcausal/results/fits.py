@@ -15,8 +15,8 @@ from scipy.optimize import brentq
 from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError, write
-from privcausal.estimators import diagnostics, instruments
-from privcausal.estimators.cohorts import PLACES
+from privcausal.estimators import diagnostics, slopes
+from privcausal.estimators.difference import PLACES
 from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
@@ -382,7 +382,7 @@ class AteResult(Result):
         """
         if self._rows()[0].kind != "late":
             raise CapabilityError("confidence_set() requires estimand='LATE'. Use conf_int().")
-        return list(instruments.late_set(self._averages, frames.quantile(alpha)))
+        return list(slopes.late_set(self._averages, frames.quantile(alpha)))
 
     def survival(self, alpha: float = 0.05) -> pd.DataFrame:
         """Survival curves of both arms up to the horizon, from released numbers, at no cost.
@@ -452,7 +452,7 @@ class AteResult(Result):
             return (Check(caption, UNADJUSTED, frame, draw, height=4.2),)
         if "set" not in pictures:
             return ()
-        strength = instruments.instrument_tests(self._averages).strength
+        strength = slopes.instrument_tests(self._averages).strength
         captions = {"first stage": f"F statistic of the first stage: {strength:,.1f} (noisy)."}
         parts = self.confidence_set(alpha)
         if len(parts) != 1 or np.isinf(parts).any():  # one interval is already in the table

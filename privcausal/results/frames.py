@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from privcausal import accounting
 from privcausal.errors import CapabilityError, Strict, is_number
-from privcausal.estimators import Estimate, instruments, survival
+from privcausal.estimators import Estimate, slopes, survival
 from privcausal.features.rows import Rows
 from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
@@ -84,8 +84,8 @@ def term_frame(averages: AverageEstimate, rows: Sequence[ResultTerm], z: float) 
         index=pd.Index([str(terms[k]) for k in places], name="term"),
     )
     if rows and rows[0].kind == "late":
-        ends = instruments.late_limits(averages, z)
-        p = np.nan if np.isinf(ends).all() else instruments.instrument_tests(averages).p_zero
+        ends = slopes.late_limits(averages, z)
+        p = np.nan if np.isinf(ends).all() else slopes.instrument_tests(averages).p_zero
         frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = [*ends, p]
     risks = {(term.arm, term.place): k for k, term in enumerate(terms)}
     ratios = {
@@ -289,7 +289,7 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
                 )
             )
         return tuple(shapes)
-    rows = population.rows(estimate.known)
+    rows = population.rows(estimate.propensity)
     variables = estimate.plan.request.formula.effect_variables
     return tuple(_shape(effect, population, rows, name, z, level) for name in variables)
 

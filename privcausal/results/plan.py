@@ -524,7 +524,7 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
         + (f", {errors}" if nuisances else ": standard errors from sampling and privacy noise")
         + "; max bias: maximum bias from clipping."
     )
-    if result.planner.assumed.known == "bounds":
+    if result.planner.assumed.scale_source == "bounds":
         lines.append("The range is narrower if you give outcome_sd= or, better, like=.")
     if not np.isfinite(frame["half-width to"]).all():
         lines.append("inf: no finite interval. Plan more rows or more budget.")
@@ -540,7 +540,7 @@ def _assumed(result: PlanResult) -> list[str]:
     spread = tables.point_text(assumed.outcome_sd)
     noun = "outcome" if request.horizon is None else "time"
     outcome = f"the {noun} has standard deviation {spread}{within}"
-    if assumed.known == "bounds":
+    if assumed.scale_source == "bounds":
         share = assumed.outcome_sd / assumed.width
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:

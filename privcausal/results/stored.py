@@ -28,7 +28,6 @@ from privcausal.estimators import (
     bases,
     for_average,
     learner_kinds,
-    options,
 )  # fmt: skip
 from privcausal.estimators.planner import Record, RowRequest
 from privcausal.estimators.uplift import CellRequest
@@ -178,7 +177,7 @@ def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str |
     vault = Replay(plan, size, answers, real=real, silent=silent)
     estimate = fit(vault)
     vault.check_used()
-    estimate.population.rows(estimate.known)
+    estimate.population.rows(estimate.propensity)
     if not _agree(estimate, document["results"]):
         return None
     return estimate, Record(source, vault.answers, silent), call, line
@@ -225,7 +224,7 @@ def _results(estimate: Estimate) -> tuple[Vector, Vector]:
             corners[name] = np.array([-1, 0, len(domain.labels) - 1])
         elif isinstance(domain, Interval):
             corners[name] = np.array([domain.lo, domain.mid, domain.hi])
-    known, effect = estimate.known, estimate.effect
+    known, effect = estimate.propensity, estimate.effect
     rows = Rows(corners, 3, None if known is None else np.array([known.lo, known.hi, known.lo]))
     maps = [] if nuisances is None else [*vars(nuisances).values()]
     if isinstance(effect, Answers):  # It has no values at other points.
@@ -256,8 +255,8 @@ def _kinds() -> dict[str, type]:
     """The classes of a request, by their names. A file cannot make objects of other classes."""
     kinds: list[type] = [
         Budget, CellRequest, Clusters, Own, Queries, Request, RowRequest, Trust,
-        panels.Panel, panels.Staggered, bases.Gam, bases.Linear, options.DPEBM, options.Given,
-        options.Kernel, options.NN, options.Sklearn, *learner_kinds(), *PRINTED,
+        panels.Panel, panels.Staggered, bases.Gam, bases.Linear, bases.DPEBM, bases.Given,
+        bases.Kernel, bases.NN, bases.Sklearn, *learner_kinds(), *PRINTED,
     ]  # fmt: skip
     return {kind.__name__: kind for kind in kinds}
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from privcausal import estimators
 from privcausal.accounting import weak_promise
-from privcausal.estimators.instruments import late_set
+from privcausal.estimators.slopes import late_set
 from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
 from privcausal.inference.averages import AverageEstimate

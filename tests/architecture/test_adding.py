@@ -16,13 +16,13 @@ import pytest
 import privcausal as pc
 from privcausal import estimators as learners
 from privcausal.estimators import R
-from privcausal.estimators.base import CateLearner, shown
+from privcausal.estimators.base import CateLearner, reported_nuisances
 from privcausal.estimators.base import EffectFit as Learnt
-from privcausal.estimators.budget import Use
+from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
 from privcausal.estimators.first_stages import FitState
+from privcausal.estimators.interactions import NUISANCE_STEPS, fit_nuisances
 from privcausal.estimators.nuisances import nuisance_of
-from privcausal.estimators.orthogonal import NUISANCE_USES, fit_nuisances
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece
@@ -44,18 +44,16 @@ class Nought(CateLearner):
     name: ClassVar[str] = "nought"
     title: ClassVar[str] = "nought-learner"
     bands: ClassVar[str] = "Bands are a tenth wide, whatever the rows are."
-    uses: ClassVar[tuple[Use, ...]] = NUISANCE_USES
+    steps: ClassVar[tuple[Step, ...]] = NUISANCE_STEPS
 
     def learn(self, state: FitState) -> Learnt:
-        known = fit_nuisances(state)
-        features = known.state.effect_features
+        state, _, partials, doubt = fit_nuisances(state)
+        features = state.effect_features
         law = np.diag(np.r_[0.01, np.zeros(features.size - 1)])
         zero = Additive(features, np.zeros(features.size))
-        effect = Effect((Piece(zero, law),), 2 * known.state.outcome.bound)
-        found = tuple(nuisance_of(p, effect, known.state.outcome) for p in known.partials)
-        return Learnt(
-            known.state, effect, found, shown(known.partials, found), known.doubt, known.partials
-        )
+        effect = Effect((Piece(zero, law),), 2 * state.outcome.bound)
+        found = tuple(nuisance_of(p, effect, state.outcome) for p in partials)
+        return Learnt(state, effect, found, reported_nuisances(partials, found), doubt, partials)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:

@@ -97,7 +97,7 @@ COLUMNS = [
 ]  # fmt: skip
 KEYS, TEXTS = COLUMNS[:5], ("data", "method", "code")
 
-LEARNING = ("averages", "base", "bases", "nuisances", "orthogonal", "r", "first_stages")
+LEARNING = ("averages", "base", "bases", "nuisances", "interactions", "meta", "first_stages")
 INFERRING = ("averages", "confounding", "cuts", "effects", "population", "priors", "ranges",
              "regression")  # fmt: skip
 

@@ -25,7 +25,7 @@ from privcausal.errors import (
     SchemaError,
 )
 from privcausal.estimators import ADUM, TM
-from privcausal.estimators.paper.betlei import PrintedLoss
+from privcausal.estimators.published import PrintedLoss
 from privcausal.features.basis import Polynomials
 from privcausal.inference.cells import bound, by_bound, fine
 from privcausal.request.partition import Coordinates

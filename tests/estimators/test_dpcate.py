@@ -29,7 +29,7 @@ from privcausal.errors import (
 from privcausal.estimators import DPCATE
 from privcausal.estimators.bases import NN, Given, Kernel, Sklearn
 from privcausal.estimators.dpcate import KERNEL, _most
-from privcausal.estimators.paper import starting_points
+from privcausal.estimators.published import starting_points
 from privcausal.features.basis import fourier
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant

@@ -390,6 +390,6 @@ def test_a_known_propensity_keeps_its_bounds_where_it_is_a_covariate_too() -> No
     bounds = {"Y": (0, 1), "p": (0.02, 0.98)}
     with seeded_noise(1):
         fit = pc.private("Y ~ T | p", frame, bounds=bounds, propensity="p")
-    known = fit.estimate.known
+    known = fit.estimate.propensity
     assert known is not None
     assert (known.lo, known.hi) == (0.02, 0.98)

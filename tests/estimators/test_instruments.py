@@ -17,7 +17,7 @@ import privcausal as pc
 from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators import slopes
-from privcausal.estimators.instruments import instrument_tests, late_limits, late_set
+from privcausal.estimators.slopes import instrument_tests, late_limits, late_set
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut
 from privcausal.inference.priors import PRIORS

@@ -13,7 +13,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.estimators import slopes as plr
-from privcausal.estimators.instruments import late_limits
+from privcausal.estimators.slopes import late_limits
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut, Extremes
 from privcausal.inference.priors import PRIORS

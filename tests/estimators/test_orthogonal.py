@@ -14,9 +14,8 @@ from learners_contract import BOUNDS, FORMULA, GROUPS, study
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.estimators import averages, orthogonal
+from privcausal.estimators import averages, meta
 from privcausal.estimators import base as learners_base
-from privcausal.estimators import r as learner_r
 from privcausal.estimators.averages import average_target
 from privcausal.inference import cuts
 from privcausal.inference.cuts import Cut, Extremes
@@ -94,8 +93,8 @@ def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
         seen.append(args)
         return moments(*args)
 
-    moments = orthogonal.product_bias_moments
-    with mock.patch.object(orthogonal, "product_bias_moments", spy), seeded_noise(2):
+    moments = meta.product_bias_moments
+    with mock.patch.object(meta, "product_bias_moments", spy), seeded_noise(2):
         pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner="r", eps=2.0, bounds=SADDLE)
     state, (law,), features = seen[0]
     taken, cov = moments(state, (law,), features)
@@ -175,7 +174,7 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
 
 def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
     """Moments of what an effect leaves, plus G beta, are those of the effect: an identity."""
-    seen, release = [], learner_r.second_release
+    seen, release = [], meta.second_release
 
     def spy(*given: Any) -> Any:
         found, products = release(*given)
@@ -188,8 +187,8 @@ def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
     with (
         zero_noise(),
         mock.patch.object(cuts, "threshold_for_effect", at_the_bound),
-        mock.patch.object(learner_r, "PRIORS", replace(PRIORS, least_left=1.0)),
-        mock.patch.object(learner_r, "second_release", spy),
+        mock.patch.object(meta, "PRIORS", replace(PRIORS, least_left=1.0)),
+        mock.patch.object(meta, "second_release", spy),
     ):
         pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
     ((first, both),) = seen
@@ -229,8 +228,6 @@ def test_what_an_effect_leaves_of_sizes_is_what_is_drawn() -> None:
     edges = cuts.size_edges(8.0)
     counts = np.histogram(np.abs(whole), np.r_[0.0, edges])[0].astype(float)
     law = cuts.AbsHistogram(edges, counts, 0.0)
-    state = mock.Mock()  # both functions are constants
-    part = mock.Mock(e_soft=lambda _: np.full(5, e))
-    left = learner_r._left(state, law, part, lambda _: np.full(5, tau))
+    left = meta.sizes_left(law, np.full(5, e), np.full(5, tau))  # both are constants
     ratio = left.rms(float(left.edges[-1])) / law.rms(float(law.edges[-1]))
     assert ratio == pytest.approx(np.sqrt(np.mean(rest**2) / np.mean(whole**2)), rel=0.03)

@@ -459,7 +459,7 @@ def test_refused(options: Any, error: type[Exception], words: str, tmp_path: Pat
 
 def test_other_estimands_are_refused() -> None:
     from privcausal.estimators.budget import Undeclared
-    from privcausal.estimators.paper.private import Published
+    from privcausal.estimators.published import Published
     from privcausal.request.formula import CausalFormula
     from privcausal.request.request import Budget, Request
 
@@ -482,9 +482,12 @@ def test_privcate_takes_no_estimators() -> None:
 
 def test_no_proven_call_takes_a_published_mechanism(tmp_path: Path) -> None:
     """Or its claim would be called proven, and charged to a ledger that refuses it."""
-    from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
-    from privcausal.estimators.paper.dpcate import PublishedDPCATE
-    from privcausal.estimators.paper.private import Published
+    from privcausal.estimators.published import (
+        Published,
+        PublishedADUM,
+        PublishedDPCATE,
+        PublishedTM,
+    )
 
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5)
     for learner in (Published(), PublishedDPCATE(), PublishedADUM(), PublishedTM()):

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.estimators import r as learner_r
+from privcausal.estimators import meta
 from privcausal.estimators.bases import Gam
 from privcausal.features.basis import Interactions
 from privcausal.inference import cuts
@@ -116,15 +116,12 @@ def test_the_booster_has_them_as_pairs() -> None:
 @pytest.mark.slow
 def test_without_noise_both_releases_say_the_same() -> None:
     """Whatever the layout: moments of what an effect leaves, plus G beta, per stretch."""
-    seen, release = [], learner_r.second_release
+    seen, release = [], meta.second_release
 
     def spy(*given: Any) -> Any:
         out = release(*given)
         seen.append((given[2], out[0]))
         return out
-
-    def first_only(first: Any, again: Any) -> Any:
-        return learner_r.replace(first, cross=again.cross)
 
     all_left = replace(PRIORS, least_left=1.0, rescaled_norm_quantile=1.0)
     with (
@@ -132,9 +129,8 @@ def test_without_noise_both_releases_say_the_same() -> None:
         mock.patch.object(
             cuts, "threshold_for_effect", lambda sizes, *_, **__: float(sizes.edges[-1])
         ),
-        mock.patch.object(learner_r, "PRIORS", all_left),
-        mock.patch.object(learner_r, "_averaged", first_only),
-        mock.patch.object(learner_r, "second_release", spy),
+        mock.patch.object(meta, "PRIORS", all_left),
+        mock.patch.object(meta, "second_release", spy),
     ):
         pc.privcate(FORMULA, study(16_000), bounds=BOUNDS, eps=1.0)
     ((first, second),) = seen

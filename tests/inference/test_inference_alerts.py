@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privcausal.inference.alerts import FALSE_ALARMS, SMALL_ARM, collinear, lacks_arm
+from privcausal.estimators.regress import collinear
+from privcausal.inference.ranges import FALSE_ALARMS, SMALL_ARM, lacks_arm
 
 DRAWS = 4000
 MOST = int(binom.isf(1e-6, DRAWS, FALSE_ALARMS))

@@ -79,8 +79,8 @@ def test_a_detected_pull_grows_towards_the_threshold() -> None:
     strong = Pull.read(
         np.array([[0.0, 300.0, 0.0], [0.0, 0.0, 0.0]]), 20.0, 300.0, across, 1.0, np.full(3, 0.15)
     )
-    assert strong.at(2.0)[1] > 1.8 * strong.at(1.0)[1] - 0.3
-    np.testing.assert_array_equal(strong.at(2.0)[[0, 2]], strong.at(1.0)[[0, 2]])
+    assert strong.bound(2.0)[1] > 1.8 * strong.bound(1.0)[1] - 0.3
+    np.testing.assert_array_equal(strong.bound(2.0)[[0, 2]], strong.bound(1.0)[[0, 2]])
     assert strong.size[1] > 0.9
     assert strong.size[0] < 0.5
 

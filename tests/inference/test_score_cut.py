@@ -53,11 +53,11 @@ def test_what_a_cut_loses_is_within_its_allowance(treated: float, law: object) -
         t = (rng.random(ROWS) < treated).astype(int)
         score = law.rvs(ROWS, random_state=rng) / share[t]  # type: ignore[attr-defined]
         cut = score_cut(at, 13.0 / ROWS, sizes(score, t, at, seed), SEEN, ROWS)
-        x = np.linspace(cut.at, BOUND, 200_001)
+        x = np.linspace(cut.threshold, BOUND, 200_001)
         # all beyond on one side, as in a skewed outcome
         lost.append(sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share))  # type: ignore[attr-defined]
         allowed.append(cut.bias)
-        assert treated < 0.1 or cut.at < 0.7 * at.largest.max()
+        assert treated < 0.1 or cut.threshold < 0.7 * at.largest.max()
     assert np.mean(lost) <= 1.25 * np.mean(allowed)
 
 
@@ -89,14 +89,14 @@ def test_intervals_with_a_noisy_allowance_cover(law: Any, least: float, *, movab
         found = signed(score, t, at, seed)
         cut = score_cut(at, noise, found, SEEN, ROWS, movable=movable)
         assert movable or cut.middle == 0.0
-        kept = np.clip(every, cut.middle - cut.at, cut.middle + cut.at)
+        kept = np.clip(every, cut.middle - cut.threshold, cut.middle + cut.threshold)
         bias, sd = (
             float(np.mean(kept - every)),
-            float(np.hypot(kept.std() / ROWS**0.5, noise * cut.at)),
+            float(np.hypot(kept.std() / ROWS**0.5, noise * cut.threshold)),
         )
         half = covering(1.96, np.array([cut.bias]), np.array([sd]))[0]
         covers.append(norm.cdf((half - bias) / sd) - norm.cdf((-half - bias) / sd))
-        assert cut.at < BOUND / 5
+        assert cut.threshold < BOUND / 5
     assert np.mean(covers) >= least
 
 
@@ -116,7 +116,7 @@ def test_detected_sizes_are_counted_whatever_the_tail() -> None:
     found = signed(2.0 * rng.choice([-1.0, 1.0], ROWS), t, at, 1)
     for noise in (8.0 / ROWS, 100.0 / ROWS):
         cut = score_cut(at, noise, found, SEEN, ROWS)
-        assert cut.bias >= 0.5 * max(2.0 - cut.at, 0.0)
+        assert cut.bias >= 0.5 * max(2.0 - cut.threshold, 0.0)
 
 
 def test_the_narrowest_cut_has_the_least_half_width() -> None:
@@ -125,7 +125,7 @@ def test_the_narrowest_cut_has_the_least_half_width() -> None:
     found = Cut.narrowest(side, side, 0.01, 1e4, centred=True)
     sd = np.sqrt((0.01 * cuts) ** 2 + 2e-4)
     exact = covering(1.96, side.bias, sd)
-    assert exact[cuts == found.at] == pytest.approx(exact.min(), rel=0.01)
+    assert exact[cuts == found.threshold] == pytest.approx(exact.min(), rel=0.01)
     assert found.rms == pytest.approx(2**0.5)
     moved = Cut.narrowest(side, side._replace(bias=0 * cuts), 0.01, 1e4, centred=False)
     assert moved.middle < 0
@@ -138,7 +138,8 @@ def test_a_tail_that_no_count_shows_is_as_far_out_as_the_variance_lets_it() -> N
     found = signed(rng.standard_normal(300) * np.where(t == 1, 2.0, -2.0), t, at, 1)
     assert found.reach == 0
     one, ten, none = (
-        score_cut(at, 0.1, found, replace(SEEN, variance=v), 300).at for v in (1.0, 100.0, 0.0)
+        score_cut(at, 0.1, found, replace(SEEN, variance=v), 300).threshold
+        for v in (1.0, 100.0, 0.0)
     )
     assert 2 < one < 40
     assert one < ten <= none == pytest.approx(BOUND, rel=0.5)
@@ -159,23 +160,23 @@ def test_an_arm_too_small_to_see_has_the_tail_of_the_other() -> None:
     found = sizes(score, t, at, 1)
     assert found.reach > 1
     cut = score_cut(at, 1.0, found, SEEN, 1300)
-    assert np.maximum(np.abs(score) - cut.at, 0).mean() <= 2 * cut.bias
+    assert np.maximum(np.abs(score) - cut.threshold, 0).mean() <= 2 * cut.bias
 
 
 def test_without_a_scale_only_what_no_outcome_can_pass_is_cut() -> None:
     at = extremes(0.5, largest=4.0)
-    assert score_cut(at, 1e3, None, None, 100.0).at < 4.0
+    assert score_cut(at, 1e3, None, None, 100.0).threshold < 4.0
     cut = score_cut(at, 1e-3, None, None, 100.0)
-    assert (cut.at, cut.bias) == (4.0, 0.0)
+    assert (cut.threshold, cut.bias) == (4.0, 0.0)
     nothing = ArmSizes(np.zeros((2, 41)), 10.0, bins(4.0), at.factors)
     core = ArmSizes(np.where(bins(4.0) < 0.1, 1e4, np.zeros((2, 41))), 10.0, bins(4.0), at.factors)
     rare = Look(Interval(0.0, 1.0), False, 0.0, True)
     for seen, first in ((nothing, SEEN), (core, rare)):
-        assert score_cut(at, 1e-3, seen, first, 1e4).at == 4.0
-    assert score_cut(at, 1e-3, core, SEEN, 1e4).at < 4.0
+        assert score_cut(at, 1e-3, seen, first, 1e4).threshold == 4.0
+    assert score_cut(at, 1e-3, core, SEEN, 1e4).threshold < 4.0
     # sparse amounts: what was seen of them is not cut
     sparse = Look(Interval(0.0, 1.0), True, 0.9, True)
-    assert score_cut(at, 1e-3, core, sparse, 1e4).at >= 0.9 * at.unit
+    assert score_cut(at, 1e-3, core, sparse, 1e4).threshold >= 0.9 * at.unit
 
 
 def test_the_bound_for_any_outcomes_counts_each_point() -> None:
@@ -192,9 +193,9 @@ def test_an_arm_whose_outcomes_do_not_enter_has_a_law_of_its_own() -> None:
     t = (rng.random(ROWS) < 0.3).astype(int)
     score = np.where(t == 1, rng.standard_normal(ROWS) / 0.3, rng.uniform(-0.5, 0.5, ROWS))
     cut = score_cut(law, 40.0 / ROWS, signed(score, t, law, 1), SEEN, ROWS)
-    lost = np.maximum(np.abs(score) - cut.at, 0).mean() / 2
+    lost = np.maximum(np.abs(score) - cut.threshold, 0).mean() / 2
     assert lost <= 1.5 * cut.bias
-    assert cut.at > 4
+    assert cut.threshold > 4
 
 
 @pytest.mark.parametrize("ratio", [6.0, 10.0])
@@ -204,8 +205,10 @@ def test_arms_of_other_scales_have_laws_of_their_own(ratio: float) -> None:
     t = (rng.random(ROWS) < 0.2).astype(int)
     score = rng.standard_normal(ROWS) * np.where(t == 1, 5 * ratio, -1.25)
     cut = score_cut(at, 10.0 / ROWS, signed(score, t, at, 1), SEEN, ROWS)
-    assert np.maximum(np.abs(score) - cut.at, 0).mean() / 2 <= cut.bias
-    assert cut.rms == pytest.approx(np.sqrt(np.mean(np.clip(score, -cut.at, cut.at) ** 2)), rel=0.1)
+    assert np.maximum(np.abs(score) - cut.threshold, 0).mean() / 2 <= cut.bias
+    assert cut.rms == pytest.approx(
+        np.sqrt(np.mean(np.clip(score, -cut.threshold, cut.threshold) ** 2)), rel=0.1
+    )
 
 
 def test_squares_are_those_of_the_scores() -> None:
@@ -302,7 +305,7 @@ def test_the_allowance_covers_a_first_effect_that_is_off() -> None:
         counts = signed(score, t, at, seed)
         for doubt in (0.0, 1.0):
             cut = score_cut(at, 13.0 / ROWS, counts, SEEN, ROWS, movable=True, doubt=doubt)
-            clipped = np.clip(score - cut.middle, -cut.at, cut.at) + cut.middle
+            clipped = np.clip(score - cut.middle, -cut.threshold, cut.threshold) + cut.middle
             lost[doubt].append(abs((score - clipped).mean()))
             allowed[doubt].append(cut.bias)
     assert np.mean(allowed[1.0]) > np.mean(lost[1.0])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcausal.estimators.instruments import estimate_reduced, not_collinear
+from privcausal.estimators.slopes import estimate_reduced, not_collinear
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.effects import SlopeTotals, estimate_slopes
 from privcausal.inference.noisy import Reading

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privcausal.estimators.r import water_filling
+from privcausal.estimators.meta import water_filling
 
 VARIANCES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=12).map(np.array)
 

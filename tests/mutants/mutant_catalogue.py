@@ -480,12 +480,12 @@ LOADED = (
 CHANCES = (
     Mutant(
         "the chance that a proof fails is free", "estimators.budget:make_plan",
-        "len(undeclared.labels) + failing", "len(undeclared.labels)",
+        "len(undeclared.labels) + reserved", "len(undeclared.labels)",
         "estimators/test_dpcate.py::test_that_chance_is_in_delta[1e-05-full]",
     ),
     Mutant(
-        "the chance that a proof fails is not told", "estimators.budget:planned",
-        "use.failing if request.trust.neighbors == \"add_remove\" else 0", "0",
+        "the chance that a proof fails is not told", "estimators.budget:make_plan",
+        "dict(failing or {}) if", "{} if",
         "estimators/test_dpcate.py::test_that_chance_is_in_delta[1e-05-full]",
     ),
     Mutant(

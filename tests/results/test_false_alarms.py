@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 import privcausal as pc
 from privcausal.estimators.words import allocation_alert, domain_alerts
-from privcausal.inference.alerts import MISSED_BOUNDS, clipped_share
+from privcausal.inference.ranges import MISSED_BOUNDS, clipped_share
 from privcausal.request.schema import Interval
 from privcausal.results.fits import Result
 from privcausal.testing import seeded_noise

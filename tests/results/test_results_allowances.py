@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.estimators.base import average_doubts, nuisance_alert
+from privcausal.estimators.base import average_doubts
 from privcausal.inference.averages import AverageEstimate
 from privcausal.request.terms import ResultTerm
 from privcausal.testing import seeded_noise, zero_noise
@@ -180,7 +180,8 @@ def test_notes_name_the_allowance_and_the_estimand(clipping: float, remainder: f
         (ResultTerm("effect", "ATT"),), (), np.zeros(1), one, 0 * one, np.array([clipping]),
         np.array([remainder]), 9.0,
     )  # fmt: skip
-    notes = [*average_doubts(found), *nuisance_alert(found).values()]
+    alerts, doubts = average_doubts(found)
+    notes = [*doubts, *alerts.values()]
     assert [("Clipping" in note, "confounding" in note) for note in notes] == (
         [(True, False)] if clipping == 1 else [(False, True)] if remainder == 2 else []
     )

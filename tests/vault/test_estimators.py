@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import privcausal as pc
 from privcausal.errors import BudgetError, PrivacyBreach
 from privcausal.estimators.budget import Undeclared
-from privcausal.estimators.paper.private import Published
+from privcausal.estimators.published import Published
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance

@@ -167,7 +167,7 @@ class KernelRegression(Solution):
         return (self.curvature.bound * self.rows + self.ridge) * (1 + 2.0**-30)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[GradientStep, ...]:
         """The solver's steps, the same on every table."""
         shorter = 4 * self.rows * self.smooth / (self.ridge * SOLVER_TOLERANCE)
         return schedule(self.ridge / self.smooth, shorter)
@@ -242,11 +242,11 @@ def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge:
     return float(bound * reach * np.sqrt(rows / ridge) + cut)
 
 
-Step = tuple[float, float]
+GradientStep = tuple[float, float]
 """beta and delta of one step of the solver."""
 
 
-def schedule(share: float, shorter: float) -> tuple[Step, ...]:
+def schedule(share: float, shorter: float) -> tuple[GradientStep, ...]:
     """Steps that bring w closer to the minimum than zero is, by the factor `shorter`.
 
     Taylor and Drori (2023), "An optimal gradient method for smooth strongly convex minimization",
@@ -254,7 +254,7 @@ def schedule(share: float, shorter: float) -> tuple[Step, ...]:
     sufficient. The schedule has about sqrt(S / lambda) log(shorter sqrt(S / lambda)) steps.
     """
     q, a = share, 0.0
-    steps: list[Step] = []
+    steps: list[GradientStep] = []
     while 1 + q * a < shorter**2:
         grown = ((1 + q) * a + 2 * (1 + math.sqrt((1 + a) * (1 + q * a)))) / (1 - q) ** 2
         length = 0.5 * ((1 - q) ** 2 * grown - (1 + q) * a) / (1 + q + q * a)
@@ -291,7 +291,7 @@ class KernelProblem(Opaque):
             total += pull @ phi
         return total
 
-    def minimum(self, smooth: float, steps: Sequence[Step]) -> Vector:
+    def minimum(self, smooth: float, steps: Sequence[GradientStep]) -> Vector:
         """Result of `steps` from zero; `smooth` is S. Their number does not depend on any row."""
         x = z = np.zeros(self.features.size)
         q = self.ridge / smooth

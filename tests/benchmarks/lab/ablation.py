@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,8 @@ from populations import population, sample
 from scipy.special import expit, ndtr
 
 import privcausal as pc
-from privcausal.estimators import averages, bases, nuisances, orthogonal, private, r
+from privcausal.estimators import averages, bases, meta, nuisances, private
 from privcausal.estimators import first_stages as state
-from privcausal.estimators.budget import Use
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import average, mixture
 from privcausal.testing import seeded_noise
@@ -73,22 +73,21 @@ def base(**options: Any) -> AbstractContextManager[Any]:
 
 def without_stages(learner: Any, *keys: Any) -> AbstractContextManager[Any]:
     """A learner that leaves stages out: their share goes to the others of the group."""
-    return patch.object(learner, "uses", tuple(u for u in learner.uses if u.stage not in keys))
+    return patch.object(learner, "steps", tuple(s for s in learner.steps if s.key not in keys))
 
 
 @contextmanager
 def one_release() -> Iterator[None]:
     """All of the effect's share for its first release."""
-    found = {use.stage: use for use in r.R.uses}
-    rest, first = found.pop(r.REMAINING), found[orthogonal.RESIDUALS]
-    both = Use(first.stage, first.weight + rest.weight, first.why)
-    found[orthogonal.RESIDUALS] = both
+    found = {step.key: step for step in meta.R.steps}
+    rest, first = found.pop(meta.REMAINING), found[meta.RESIDUALS]
+    found[meta.RESIDUALS] = replace(first, weight=first.weight + rest.weight)
 
     def second(state: Any, partials: Any, first: Any, reading: Any) -> Any:
         return first, None
 
-    uses = tuple(found.values())
-    with patch.object(r.R, "uses", uses), patch.object(r, "second_release", second):
+    steps = tuple(found.values())
+    with patch.object(meta.R, "steps", steps), patch.object(meta, "second_release", second):
         yield
 
 
@@ -109,7 +108,7 @@ def conditional(*kept: str) -> Without:
 
 
 def as_read(counts: Any, noise: float, borders: Any, *_: Any) -> Any:
-    return orthogonal.cuts.without_noise_tail(counts, noise, borders)
+    return meta.cuts.without_noise_tail(counts, noise, borders)
 
 
 def noisy_gram(of: Any, noisy: Any, sd: float, share: float) -> Any:
@@ -141,7 +140,7 @@ BOTH: dict[str, Without] = {
 }
 
 R_ONLY: dict[str, Without] = {
-    "window of the outcome": lambda: without_stages(r.R, state.OUTCOME_RANGE),
+    "window of the outcome": lambda: without_stages(meta.R, state.OUTCOME_RANGE),
     "second release": one_release,
     "products of modifiers": lambda: priors(product_columns=0),
     "stretch": lambda: priors(even_norm=1.0),
@@ -149,9 +148,9 @@ R_ONLY: dict[str, Without] = {
     "prior: near constant": conditional("mixture"),
     "prior: mixture": conditional("constant"),
     "cut of the product": lambda: patch.object(
-        orthogonal, "cut_of", lambda state, law, stage, bias: float(law.edges[-1])
+        meta, "cut_of", lambda state, law, stage, bias: float(law.edges[-1])
     ),
-    "sizes by normal residuals": lambda: patch.object(orthogonal.cuts, "denoise_normal", as_read),
+    "sizes by normal residuals": lambda: patch.object(meta.cuts, "denoise_normal", as_read),
     "scaling up": lambda: priors(least_below=1.0),
 }
 

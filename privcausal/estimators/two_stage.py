@@ -43,9 +43,9 @@ from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number,
 from privcausal.estimators import bases, nuisances, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.boosting import PROPENSITY
-from privcausal.estimators.budget import LEAST_PART, StageWeight, Undeclared, check_levels
+from privcausal.estimators.budget import LEAST_PART, Undeclared, Weights, check_levels
 from privcausal.estimators.first_stages import Fit, declared_propensity, outcome_of
-from privcausal.estimators.paper import refuse_published
+from privcausal.estimators.published import refuse_published
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.functions import ArmMean
@@ -386,15 +386,14 @@ class TwoStage(Learner):
 
     # -- plan --------------------------------------------------------------------------------
 
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
+    def stages(self, request: Request, base: bases.PrivateBase) -> Weights:
         """The stages, with the shares of rows they read."""
         *first, last = self._shares()
         share = dict(zip(self._first(), first, strict=True))
-        stages = self.first_stages(request).items()
-        needs = [StageWeight(key, share[name]) for name, (key, _) in stages]
-        needs.append(StageWeight(TWO_STAGE_EFFECT, last))
-        whole = sum(need.weight for need in needs)
-        return [replace(need, weight=need.weight / whole) for need in needs]
+        weights = {key: share[name] for name, (key, _) in self.first_stages(request).items()}
+        weights[TWO_STAGE_EFFECT] = last
+        whole = sum(weights.values())
+        return {key: weight / whole for key, weight in weights.items()}
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
         """Plan stages on disjoint parts; the whole is charged once.
@@ -412,7 +411,7 @@ class TwoStage(Learner):
             "cov_type=": request.cov_type != "nonrobust",
         }
         refuse_published(refused, "each stage uses separate rows and the whole budget", undeclared)
-        needs = self.needs(request, self.accepted(base))
+        weights = self.stages(request, self.accepted(base))
         estimators = [stage.estimator for _, stage in self.first_stages(request).values()]
         whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*estimators, self.effect)))
         budget = request.budget
@@ -429,11 +428,12 @@ class TwoStage(Learner):
         nominal = max(accounting.rho_of(budget.epsilon, budget.delta), 1)
         # In parallel with the effect's part, which is charged.
         first = [
-            Stage(need.key, nominal, charged=0, rows=need.weight, part=str(need.key))
-            for need in needs[:-1]
+            Stage(key, nominal, charged=0, rows=rows, part=str(key))
+            for key, rows in weights.items()
+            if key != TWO_STAGE_EFFECT
         ]
         part = str(TWO_STAGE_EFFECT) if first else "all"
-        last = Stage(TWO_STAGE_EFFECT, 0, delta, 0, needs[-1].weight, part, epsilon)
+        last = Stage(TWO_STAGE_EFFECT, 0, delta, 0, weights[TWO_STAGE_EFFECT], part, epsilon)
         split = replace(request, split="disjoint" if first else "full")
         name = f"two-stage {self.transform if isinstance(self.transform, str) else 'own'}"
         by = "dpebm" if isinstance(self.effect, vault.PublishedEBM) else "declared"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcausal.inference.smoothing import (
+from privcausal.estimators.boosting import (
     Course,
     Totals,
     assemble,
