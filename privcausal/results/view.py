@@ -30,12 +30,7 @@ def view_of(
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, z = plan.request, frames.quantile(alpha)
     trust, averages, words = request.trust, estimate.averages, words_of(request)
-    region = ""
-    if words.in_set and averages is not None:
-        # The confidence set of a LATE, if it is not one bounded interval
-        parts = late_set(averages, z)
-        closed = len(parts) == 1 and np.isfinite(parts[0]).all()
-        region = "" if closed else set_words(parts, alpha)
+    region = _region(averages, z, alpha) if words.in_set and averages is not None else ""
     description = estimators.describe(estimate)
     cohorts = request.estimand == COHORTS
     outcome = outcome_name(request, estimate.schema)
@@ -274,6 +269,13 @@ def _interval_sentence(result: base.ReleasedFit, z: float) -> str:
         f"Max bias: the influence of extreme rows was limited (clipped). Because this can bias "
         f"{of}, its interval extends {factor} standard errors to each side, not {normal}."
     )
+
+
+def _region(averages: AverageEstimate, z: float, alpha: float) -> str:
+    """The confidence set of a LATE, if it is not one bounded interval."""
+    parts = late_set(averages, z)
+    closed = len(parts) == 1 and np.isfinite(parts[0]).all()
+    return "" if closed else set_words(parts, alpha)
 
 
 def set_words(parts: Sequence[tuple[float, float]], alpha: float) -> str:
