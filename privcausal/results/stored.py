@@ -167,30 +167,26 @@ def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str |
     plan, fit = source.planned()
     if document["prices"] != _prices(plan):
         return None
-    for values, labels in chain(*document["releases"].values()):
-        _need(isinstance(values, list) and all(type(value) in (int, float) for value in values))
+    for numbers, labels in chain(*document["releases"].values()):
+        _need(isinstance(numbers, list) and all(type(value) in (int, float) for value in numbers))
         _need(_is(_made(labels), tuple[str, ...]))
     answers = {
-        stage: [(np.array(values, np.float64), _made(labels)) for values, labels in released]
+        stage: [(np.array(numbers, np.float64), _made(labels)) for numbers, labels in released]
         for stage, released in document["releases"].items()
     }
     vault = Replay(plan, size, answers, real=real, silent=silent)
     estimate = fit(vault)
     vault.check_used()
     estimate.population.rows(estimate.propensity)
-    if not _agree(estimate, document["results"]):
-        return None
-    return estimate, Record(source, vault.answers, silent), call, line
-
-
-def _agree(estimate: Estimate, results: Any) -> bool:
-    """Whether a file's results are the computed ones."""
+    # The file's results must be the computed ones.
     values, sds = _results(estimate)
-    stated = [np.nan if v is None else float(v) for v in results]
+    stated = [np.nan if v is None else float(v) for v in document["results"]]
     _need(len(stated) == 2 * len(values))
     tolerance = TOLERANCE * np.where(np.isfinite(sds), sds, 0.0) + 1e-6 * np.abs(values)
     near = np.abs(values - stated[: len(values)]) <= tolerance
-    return bool(np.where(np.isfinite(values), near, np.isnan(stated[: len(values)])).all())
+    if not np.where(np.isfinite(values), near, np.isnan(stated[: len(values)])).all():
+        return None
+    return estimate, Record(source, vault.answers, silent), call, line
 
 
 def _is_call(source: Any) -> bool:

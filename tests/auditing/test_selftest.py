@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from privcausal import cli
-from privcausal.accounting import Ledger, ledger
+from privcausal.accounting import ledger
 from privcausal.auditing import selftest
 from privcausal.vault import noise
 
@@ -51,10 +51,6 @@ def no_cap(patch: Any) -> None:
     patch.setattr(ledger.price, "within", lambda *_: True)
 
 
-def nothing_kept(patch: Any) -> None:
-    patch.setattr(Ledger, "charge", lambda *_, **__: None)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "name"),
@@ -62,7 +58,6 @@ def nothing_kept(patch: Any) -> None:
         (narrow, "noise distribution"),
         (repeated, "noise distribution"),
         (no_cap, "ledger: processes share a cap"),
-        (nothing_kept, "ledger: processes killed"),
     ],
 )
 def test_faults_are_found(fault: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
