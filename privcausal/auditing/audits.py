@@ -707,17 +707,17 @@ def audit(
 # -- white box -------------------------------------------------------------------------------
 
 
-Answers = tuple[tuple[Call, ...], ...]
+AllAnswers = tuple[tuple[Call, ...], ...]
 """Exact answers on every table, given the same noisy answers."""
 
 
-def _worst(target: AuditTarget, answers: Answers) -> tuple[int, int]:
+def _worst(target: AuditTarget, answers: AllAnswers) -> tuple[int, int]:
     """The pair of neighboring tables with the largest loss."""
     return max(target.pairs, key=lambda pair: loss(answers[pair[0]], answers[pair[1]]))
 
 
-def _answers(target: AuditTarget, *, singly: bool) -> tuple[Answers, Any]:
-    """Answers on all tables, and the first table's result.
+def _answers(target: AuditTarget, *, singly: bool) -> tuple[AllAnswers, Any]:
+    """AllAnswers on all tables, and the first table's result.
 
     `singly` requires a fit charged by the noise of each answer.
     """

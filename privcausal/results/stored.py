@@ -178,15 +178,19 @@ def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str |
     estimate = fit(vault)
     vault.check_used()
     estimate.population.rows(estimate.propensity)
-    # The file's results must be the computed ones.
+    if not _agree(estimate, document["results"]):
+        return None
+    return estimate, Record(source, vault.answers, silent), call, line
+
+
+def _agree(estimate: Estimate, results: Any) -> bool:
+    """Whether a file's results are the computed ones."""
     values, sds = _results(estimate)
-    stated = [np.nan if v is None else float(v) for v in document["results"]]
+    stated = [np.nan if v is None else float(v) for v in results]
     _need(len(stated) == 2 * len(values))
     tolerance = TOLERANCE * np.where(np.isfinite(sds), sds, 0.0) + 1e-6 * np.abs(values)
     near = np.abs(values - stated[: len(values)]) <= tolerance
-    if not np.where(np.isfinite(values), near, np.isnan(stated[: len(values)])).all():
-        return None
-    return estimate, Record(source, vault.answers, silent), call, line
+    return bool(np.where(np.isfinite(values), near, np.isnan(stated[: len(values)])).all())
 
 
 def _is_call(source: Any) -> bool:

@@ -149,7 +149,7 @@ def killed_within_a_fit(place: str, kills: int) -> int:
     rows = pd.DataFrame({"Y": [0.1, 0.9] * 1200, "T": [0, 0, 1, 1] * 600})
     owner, name = {
         PLACES[0]: (passes.Passes, "_assign"),
-        PLACES[1]: (noise, "_noisy"),
+        PLACES[1]: (noise, "_sampler"),
         PLACES[2]: (vault_exit, "Release"),
     }[place]
 

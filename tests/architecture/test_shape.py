@@ -19,7 +19,7 @@ import privcausal as pc
 MOST_FUNCTIONS = 52.6
 """Of 1,000 lines. A ratchet: it goes down with what is written, to 42."""
 
-MOST_FILES = 129
+MOST_FILES = 119
 """A ratchet too, to 115."""
 
 LONGEST_WAY = {"functions": 735, "files": 55, "depth": 34}

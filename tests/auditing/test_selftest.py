@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privcausal import cli
@@ -38,13 +39,12 @@ def test_fits_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def narrow(patch: Any) -> None:
-    for law in ("_gaussian", "_laplace"):
-        plain = getattr(noise, law)
-        patch.setattr(noise, law, lambda scale, plain=plain: plain(scale / 1.3))
+    plain = noise._sampler
+    patch.setattr(noise, "_sampler", lambda law, scale: plain(law, scale / 1.3))
 
 
 def repeated(patch: Any) -> None:
-    patch.setattr(noise, "_noisy", lambda _s, exact, query, _f: exact + query.scale / 3)
+    patch.setattr(noise, "_sampler", lambda _, scale: lambda exact: np.array(exact) + scale / 3)
 
 
 def no_cap(patch: Any) -> None:

@@ -137,7 +137,7 @@ def test_whole_numbers_beyond_an_end_moved_inward_lose_no_more_than_said() -> No
         beyond = np.array([(y < own.lo).sum(), (y > own.hi).sum()])
         lost = np.array([np.maximum(own.lo - y, 0).sum(), np.maximum(y - own.hi, 0).sum()])
         window = Window(own, np.stack([beyond, beyond]), lost / np.maximum(beyond, 1))
-        kept = window.kept(rounded(own, True))
+        kept = window.moved_to(rounded(own, True))
         more = [
             np.maximum(kept.interval.lo - y, 0).sum(),
             np.maximum(y - kept.interval.hi, 0).sum(),
