@@ -297,11 +297,12 @@ def finish(
             estimate = replace(estimate, treated=float(np.mean(e)))
         divides = any(ESTIMANDS[name].by_e for name in request.estimands if name in ESTIMANDS)
         if clipped > POOR_OVERLAP and divides and state.propensity is None and "arm" not in alerts:
-            text = OVERLAP_NOTE.format(share=clipped, clip=state.clip, other=1 - state.clip)
+            limits = {"clip": state.clip, "other": 1 - state.clip}
             if clipped > MOST_CUT:
+                text = OVERLAP_NOTE.format(about=NOT_ESTIMABLE, share=clipped, **limits)
                 alerts["overlap"] = text
             else:
-                notes = (text, *notes)
+                notes = (OVERLAP_NOTE.format(about="about", share=clipped, **limits), *notes)
     return state.finished(state.design, state.population, effect, nuisances, estimate, notes)
 
 
@@ -359,10 +360,11 @@ POOR_OVERLAP, MOST_CUT = 0.1, 0.5
 """Shares of rows with clipped propensities above which the result adds a note or an alert."""
 
 OVERLAP_NOTE = (
-    "Poor overlap: about {share:.0%} of the rows have a propensity below {clip:.2g} or above "
-    "{other:.2g}. For these rows, the ATE extrapolates from the outcome model. Consider "
+    "Poor overlap: {about} {share:.0%} of the rows have a propensity below {clip:.2g} or above "
+    "{other:.4g}. For these rows, the ATE extrapolates from the outcome model. Consider "
     "estimand='ATO', which weights rows by overlap."
 )
+NOT_ESTIMABLE = "these data hardly show the ATE; estimand='ATO' is the effect in the overlap. About"
 
 
 def average_doubts(estimate: AverageEstimate) -> tuple[dict[str, str], tuple[str, ...]]:
