@@ -149,7 +149,7 @@ def test_a_plain_difference_that_two_estimates_do_not_share_is_not_shown() -> No
     shown = str(fit.summary())
     assert "moved the estimate" not in shown
     assert "of the covariates' confounding" in shown
-    assert "Poor overlap" in shown
+    assert "Poor overlap: these data hardly show the ATE" in shown
 
 
 @pytest.mark.slow
