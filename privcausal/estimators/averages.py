@@ -1,7 +1,9 @@
 """Average effects for all learners: the sums of their scores over the rows, clipping, and weights.
 
 The estimate is c + sum(score) / sum(mass), as in `estimands`. Scores are centered at a value c near
-the average, so scores are small and noise in the mass matters little. The same sums give the
+the average, so scores are small and noise in the mass matters little. The mass of the ATE with a
+learned propensity is the slope of the score in a shift of the effect (`OfTreatment`, "balance"),
+with the mean 1 if e is correct. The same sums give the
 effects in groups and the best linear projection. Several averages share one release of their
 scores.
 """
@@ -339,9 +341,10 @@ def averages(
     lost = 0.0 if state.beyond is None else state.beyond.lost / state.population.count
     mass_order, scored = list(by_mass), []
     for (term, target, bias, parts), cut in zip(requested, cuts, strict=True):
-        place, mass_spread = 0, SAME_MASS_SD if totals.limits[0] == totals.limits[1] else 1.0
+        # the row of the released sums that has this mass; row 0 has the number of rows
+        mass_row, mass_spread = 0, SAME_MASS_SD if totals.limits[0] == totals.limits[1] else 1.0
         if target.mass is not None:
-            place = 1 + mass_order.index(id(target.mass))
+            mass_row = 1 + mass_order.index(id(target.mass))
             mass_spread = WEIGHTED_MASS_SD if target.weighted else target.mass_spread
         # share of the slope in a constant effect that remains after clipping; 1 for the ATE
         kept = 1.0
@@ -354,7 +357,7 @@ def averages(
         average = estimates.ScoreAverage(
             terms=(term, *(c.slope for c in state.linear.columns)),
             parts=parts @ back,
-            mass=place,
+            mass=mass_row,
             centre=target.centre + cut.middle,
             clipping=cut.bias + target.extremes.unit_most * lost,
             remainder=bias,

@@ -22,7 +22,7 @@ from privcausal.estimators.budget import Step
 from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Tilted
 from privcausal.estimators.first_stages import Fit
-from privcausal.estimators.survival import SURVIVAL_STEP, with_noise
+from privcausal.estimators.survival import SURVIVAL_STEP, with_survival_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
@@ -280,7 +280,7 @@ class DifferenceInMeans(Learner):
             estimate = replace(estimate, clipping=estimate.clipping + bias)
         scores = partial(_influences, arms, window.interval, bounds)
         estimate = with_dependence(fit, estimate, scores, 1 + len(request.groups))
-        estimate = with_noise(request, fit.curves, estimate)
+        estimate = with_survival_noise(request, fit.curves, estimate)
         if any(arm.unseen[0] for arm in arms):
             fit.alerts.setdefault("arm", HIDDEN_ARM)
         population = Population(schema, {}, np.eye(0), estimate.size)

@@ -123,7 +123,8 @@ class Tilted(Estimand):
         """Mass m >= 0 of each row, whose mean is h / scale if e is right.
 
         Sums clip negative masses to 0. Standard errors in groups need E[m^2 | X] >= E[m | X] for
-        each scale up to the largest tilt (`averages._variances`).
+        each scale up to the largest tilt (`_sampling` of
+        `inference.averages`).
         """
         raise NotImplementedError
 

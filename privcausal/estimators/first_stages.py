@@ -224,7 +224,7 @@ class Fit:
         for name in self.undeclared.labels:
             stage = budget.levels(name)
             query = LabelSelection(
-                name, request.trust.max_rows, self.plan.stage(stage).delta / 1e12
+                name, request.trust.max_rows, self.plan.stage(stage).delta / accounting.PICO
             )
             release = self.release(stage, query)
             noise = float(np.linalg.norm(release.noise_sd))
@@ -309,7 +309,7 @@ class Fit:
             elif name == outcome:
                 # Noise sd of a sum over the rows for the whole budget, per unit of its range.
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
-                least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
+                least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / accounting.PICO)
                 window = ranges.outcome_range(*both, float(least))
                 self.beyond = window.moved_to(ranges.rounded(window.interval, whole))
                 intervals[name] = self.beyond.interval

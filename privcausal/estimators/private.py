@@ -21,7 +21,7 @@ from privcausal.estimators.budget import (
     several_arms,
 )
 from privcausal.estimators.clusters import CLUSTER_STEP
-from privcausal.estimators.survival import SURVIVAL_STEP, score_variance, with_noise
+from privcausal.estimators.survival import SURVIVAL_STEP, score_variance, with_survival_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
@@ -210,7 +210,7 @@ class Private(AverageLearner):
         # limits of the weights, then sizes of the scores and their sums
         requested, weight = requested_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         estimate = averages.averages(state, requested, AVERAGE_STAGES, weight)
-        estimate = with_noise(fit.request, fit.curves, estimate)
+        estimate = with_survival_noise(fit.request, fit.curves, estimate)
         estimate = learners.with_adjustment(state, partials, estimate, estimate.terms[0])
         models = learners.reported_nuisances(partials, nuisances)
         return learners.finish(state, None, models, estimate)

@@ -225,7 +225,7 @@ NOT_POSITIVE = (
 )
 
 
-def with_noise(
+def with_survival_noise(
     request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]], estimate: AverageEstimate
 ) -> AverageEstimate:
     """The estimate with the variance that noise in the survival times adds, if there are curves."""
