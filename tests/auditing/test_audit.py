@@ -188,7 +188,7 @@ def test_whole_fits() -> None:
 
 @pytest.mark.slow
 def test_whole_fits_see_narrow_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = {**CALL, "formula": "Y ~ T", "rows": 6, "eps": 1.0, "trials": 60}
+    call = {**CALL, "formula": "Y ~ T", "rows": 40, "eps": 1.0, "trials": 60}
     with monkeypatch.context() as patch:
         narrower(patch, 30.0)
         assert not pc.audit(**call, statistic="fits").passes
