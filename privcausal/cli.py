@@ -172,14 +172,10 @@ def _demo(chosen: argparse.Namespace) -> None:
 
 def _fit(chosen: argparse.Namespace) -> None:
     import privcausal as pc
-    from privcausal.vault import read_file
 
     job = _read_job(chosen.spec)
     _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger.get("path"))
-    # A path that the call opens, or rows in memory
-    data: Any = chosen.data
-    if data.suffix.lower() not in (".parquet", ".dta", ".sav", ".rds"):
-        data = read_file(data)
+    data = _read_data(chosen.data)
     call = getattr(pc, job.task)
     progress = sys.stderr.isatty() if chosen.progress is None else chosen.progress
     fit = call(
@@ -421,6 +417,18 @@ def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
         raise errors.LedgerError(f"[ledger] in {spec.name} requires path (text), dataset and eps.")
     # Next to the spec file, whatever the working directory: another ledger would be a new budget.
     return {**settings, "path": spec.parent / settings["path"]}
+
+
+# -- the data --------------------------------------------------------------------------------
+
+
+def _read_data(path: Path) -> Any:
+    """A path that the call opens, or rows in memory."""
+    if path.suffix.lower() in (".parquet", ".dta", ".sav", ".rds"):
+        return path
+    from privcausal.vault import read_file
+
+    return read_file(path)
 
 
 _SUMMARY = {

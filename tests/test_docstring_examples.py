@@ -25,7 +25,7 @@ PLAIN = {
     "PlanResult.budget", "PlanResult.passes", "PlanResult.summary", "PlanResult.weak",
     "Printed.summary", "RegressionResult.ate", "RegressionResult.balance", "RegressionResult.gate",
     "RegressionResult.overlap", "RegressionResult.sensitivity", "ReleasedFit.plan",
-    "CateResult.get_prediction", "Exchange.cov_type", "Exchange.formula",
+    "CateResult.get_prediction", "Exchange.cov_type", "Exchange.formula", "Exchange.remove_data",
     "RegressionResult.f_pvalue", "RegressionResult.fvalue", "RegressionResult.get_prediction",
     "Result.summary2", "Tested.df_model", "Tested.df_resid", "Tested.use_t",
     "ReleasedFit.zvalues", "Schema.columns", "Schema.get", "Schema.label_columns",

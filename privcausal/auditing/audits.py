@@ -188,14 +188,14 @@ QUANTILE_CUTS = 200
 """So many quantiles of the first half are tried as thresholds."""
 
 
-def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = None) -> float:
+def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -> float:
     """A lower bound on mu, valid with probability 1 - `level`, from draws of a statistic.
 
     The statistic must tend to be larger under `two`.
 
     Parameters
     ----------
-    first, second : Vector, shapes (n,) and (m,)
+    one, two : Vector, shapes (n,) and (m,)
         Independent draws on two neighboring tables.
     level : float
         Probability that the bound exceeds the truth, in (0, 1).
@@ -207,16 +207,16 @@ def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = No
     float
         0 if the draws give no evidence of a loss.
     """
-    return _bound(first, second, level, cut, None)
+    return _bound(one, two, level, cut, None)
 
 
 def epsilon_bound(
-    first: Vector, second: Vector, level: float, delta: float = 0.0, cut: float | None = None
+    one: Vector, two: Vector, level: float, delta: float = 0.0, cut: float | None = None
 ) -> float:
     """A lower bound on epsilon at `delta`, like `mu_bound`."""
     if not 0 <= delta < 1:
         raise CapabilityError("delta of an audit must be at least 0 and below 1.")
-    return _bound(first, second, level, cut, delta)
+    return _bound(one, two, level, cut, delta)
 
 
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
@@ -707,20 +707,37 @@ def audit(
 # -- white box -------------------------------------------------------------------------------
 
 
-AllAnswers = tuple[tuple[Call, ...], ...]
-"""Exact answers on every table, given the same noisy answers."""
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """Exact answers on every table given the same noisy answers, and the first table's result."""
+
+    calls: tuple[tuple[Call, ...], ...]
+    result: Any
+
+    def of(self, query: str) -> _Answers:
+        """The answers of one query only."""
+        calls = tuple(tuple(c for c in table if c.query.name == query) for table in self.calls)
+        return replace(self, calls=calls)
+
+    def worst(self, among: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """The pair of tables with the largest loss."""
+        return max(among, key=lambda p: loss(self.calls[p[0]], self.calls[p[1]]))
+
+    def charged(self, query: str) -> float:
+        """mu or epsilon charged for the releases of a query."""
+        releases = self.result.estimate.releases
+        charges = [r.charge for r in releases if r.charge.query == query]
+        if not charges:
+            raise CapabilityError(
+                "A query of this fit has no line in the budget. Pass a callable as statistic=."
+            )
+        if law(self.of(query).calls[0]) == "laplace":
+            return float(sum(c.cost.epsilon for c in charges) / accounting.PICO)
+        return math.sqrt(2 * sum(c.alone for c in charges) / accounting.PICO)
 
 
-def _worst(target: AuditTarget, answers: AllAnswers) -> tuple[int, int]:
-    """The pair of neighboring tables with the largest loss."""
-    return max(target.pairs, key=lambda pair: loss(answers[pair[0]], answers[pair[1]]))
-
-
-def _answers(target: AuditTarget, *, singly: bool) -> tuple[AllAnswers, Any]:
-    """AllAnswers on all tables, and the first table's result.
-
-    `singly` requires a fit charged by the noise of each answer.
-    """
+def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
+    """Answers on all tables; `singly` requires a fit charged by the noise of each answer."""
     answers, result = record(target.fit, target.tables[0])
     if singly:
         plan, gaussian = result.estimate.plan, law(answers) == "gaussian"
@@ -733,60 +750,49 @@ def _answers(target: AuditTarget, *, singly: bool) -> tuple[AllAnswers, Any]:
                 "audited one by one. Pass a callable: statistic=lambda fit: fit.params['ATE']."
             )
     others = (replay(target.fit, table, answers, result) for table in target.tables[1:])
-    return (answers, *others), result
+    return _Answers((answers, *others), result)
 
 
 def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
-    answers, result = _answers(target, singly=True)
-    measure = _measure(answers[0])
-    names = list(dict.fromkeys(call.query.name for call in answers[0]))
-    lines: list[Line] = []
-    for name in [*names, ALL_TOGETHER]:
-        part, claimed = answers, _promised(result)
-        if name != ALL_TOGETHER:
-            part = tuple(tuple(c for c in table if c.query.name == name) for table in answers)
-            # mu or epsilon charged for the releases of this query
-            releases = result.estimate.releases
-            charges = [r.charge for r in releases if r.charge.query == name]
-            if not charges:
-                raise CapabilityError(
-                    "A query of this fit has no line in the budget. Pass a callable as statistic=."
-                )
-            claimed = math.sqrt(2 * sum(c.alone for c in charges) / accounting.PICO)
-            if measure == "epsilon":
-                claimed = float(sum(c.cost.epsilon for c in charges) / accounting.PICO)
-        first, second = (part[k] for k in _worst(target, part))
+    answers = _answers(target, singly=True)
+    names = list(dict.fromkeys(call.query.name for call in answers.calls[0]))
+
+    def drawn(name: str, answers: _Answers, claimed: float) -> Line:
+        first, second = (answers.calls[k] for k in answers.worst(target.pairs))
         draws, share = draw(first, second, trials), level / (len(names) + 1)
-        if measure == "mu":
+        if _measure(first) == "mu":
             bound = mu_bound(draws.first, draws.second, share)
         else:
             # The larger of two bounds for Laplace noise: number by number, and all together
             singly = product_bound(draws.beyond, draws.quiet, trials, share / 2)
             bound = max(epsilon_bound(draws.first, draws.second, share / 2), singly)
-        lines.append(Line(name, measure, claimed, loss(first, second), bound, trials))
-    return [*lines, *_as_epsilon(lines[-1], result)]
+        return Line(name, _measure(first), claimed, loss(first, second), bound, trials)
+
+    lines = [drawn(name, answers.of(name), answers.charged(name)) for name in names]
+    whole = drawn(ALL_TOGETHER, answers, _promised(answers.result))
+    return [*lines, whole, *_as_epsilon(whole, answers.result)]
 
 
 def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
-    answers, result = _answers(target, singly=True)
-    i, j = _worst(target, answers)
+    answers = _answers(target, singly=True)
+    i, j = answers.worst(target.pairs)
     first, second = target.tables[i], target.tables[j]
     ratios = np.zeros((2, trials))
     for k in range(trials):
         for side, (table, other) in enumerate(((first, second), (second, first))):
-            calls, drawn = record(target.fit, table, k, system=True)
-            replayed = replay(target.fit, other, calls, drawn, k)
+            calls, result = record(target.fit, table, k, system=True)
+            replayed = replay(target.fit, other, calls, result, k)
             # The log likelihood ratio of the noisy answers, of the other table to this one.
             for a, b in zip(calls, replayed, strict=True):
                 differs = a.exact != b.exact
                 ratio = float(_ratio(a.noisy[None, differs], a, b, differs)[0])
                 ratios[side, k] += ratio * (-1) ** side
-    exact = loss(answers[i], answers[j])
-    measure = _measure(answers[0])
+    exact = loss(answers.calls[i], answers.calls[j])
+    measure = _measure(answers.calls[0])
     lower = epsilon_bound if measure == "epsilon" else mu_bound
     bound = lower(ratios[0], ratios[1], level)
-    line = Line(ALL_TOGETHER, measure, _promised(result), exact, bound, trials)
-    return [line, *_as_epsilon(line, result)]
+    line = Line(ALL_TOGETHER, measure, _promised(answers.result), exact, bound, trials)
+    return [line, *_as_epsilon(line, answers.result)]
 
 
 _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
@@ -828,8 +834,8 @@ def _outputs(
     statistic: AuditStatistic, target: AuditTarget, trials: int, level: float
 ) -> list[Line]:
     """The loss shown by one released number, using only the noise of real fits."""
-    answers, result = _answers(target, singly=False)
-    i, j = _worst(target, answers)
+    answers = _answers(target, singly=False)
+    i, j = answers.worst(target.pairs)
     values: list[list[float]] = [[], []]
     for side, table in enumerate((target.tables[i], target.tables[j])):
         for _ in range(trials):
@@ -846,7 +852,8 @@ def _outputs(
             values[side].append(value if math.isfinite(value) else sys.float_info.max)
     first, second = (np.array(v, np.float64) for v in values)
     pairs = (first, second), (second, first)
-    budget, delta = result.estimate.plan.request.budget, result.guarantee.delta
+    budget = answers.result.estimate.plan.request.budget
+    delta = answers.result.guarantee.delta
     # The table with the larger number is unknown, so both directions are tried.
     bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in pairs)
     name = f"the statistic, epsilon at delta={as_typed(delta)}"

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -146,11 +147,7 @@ def _processes_keep_the_cap() -> str:
         ledger = accounting.Ledger(path, "selftest", 2.0)
         barrier, counts = CONTEXT.Barrier(4), CONTEXT.SimpleQueue()
         arguments = (path, barrier, counts, charges, CAP // parts)
-        children = [
-            CONTEXT.Process(target=_spend, args=(*arguments, k), daemon=True) for k in range(4)
-        ]
-        for child in children:
-            child.start()
+        children = [_child(_spend, (*arguments, k)) for k in range(4)]
         answered = sum(counts.get() for _ in children)
         for child in children:
             child.join()
@@ -168,6 +165,37 @@ def _spend(path: Path, barrier: Any, counts: Any, charges: int, price: int, name
             ledger.charge(f"{name}-{k}", [_charge(price)])
             answered += 1
     counts.put(answered)
+
+
+def _kills_lose_nothing() -> str:
+    """A process is killed at a random time: every charge confirmed to it must be on the disk."""
+    kills = 8
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.db"
+        ledger = accounting.Ledger(path, "selftest", 2.0)
+        for number in range(kills):
+            before = ledger.fits
+            reader, writer = CONTEXT.Pipe(duplex=False)
+            child = _child(_spend_on, (path, writer, number))
+            writer.close()
+            answered = len(reader.recv_bytes())
+            time.sleep(0.003 * number)
+            child.kill()
+            child.join()
+            with contextlib.suppress(EOFError):
+                while True:
+                    answered += len(reader.recv_bytes())
+            charged = ledger.fits - before
+            _need(answered <= charged <= answered + 1, f"{answered} confirmed, {charged} charged")
+        ledger.verify()
+    return f"{kills} kills, {charged + before} charges: none lost"
+
+
+def _spend_on(path: Path, pipe: Any, name: int) -> None:
+    ledger = accounting.Ledger.open(path)
+    for k in range(100_000):
+        ledger.charge(f"{name}-{k}", [_charge(1)])
+        pipe.send_bytes(b"x")
 
 
 def _changes_are_noticed() -> str:
@@ -202,10 +230,17 @@ def _charge(rho: int) -> accounting.Charge:
     return accounting.Charge("selftest", "none", "none", "substitute", 1.0, 1.0, cost)
 
 
+def _child(work: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
+    child = CONTEXT.Process(target=work, args=arguments, daemon=True)
+    child.start()
+    return child
+
+
 CHECKS: dict[str, Callable[[], str]] = {
     "noise distribution": _law_of_noise,
     "replay on neighbors": _replayed,
     "accounting": _known_prices,
     "ledger: processes share a cap": _processes_keep_the_cap,
+    "ledger: processes killed": _kills_lose_nothing,
     "ledger: changes": _changes_are_noticed,
 }

@@ -194,8 +194,8 @@ def _blocks(
     for i, check in enumerate(checks):
         grid = tables.plain_grid(check.caption, check.frame)
         inside = [] if below is None else zip(check.frame.axes, below.axes, strict=True)
-        repeated = below is not None and all({*part} <= {*whole} for part, whole in inside)
-        picture = plots.check_picture(check, f"{ident}{i}", None if repeated else grid)
+        said = below is not None and all({*part} <= {*whole} for part, whole in inside)
+        picture = plots.check_picture(check, f"{ident}{i}", None if said else grid)
         blocks.append((check.sentence, picture, grid))
     return blocks
 
@@ -210,8 +210,6 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         s._replace(label=words.get(s.label, s.label), meaning=MEANINGS.get(s.label, s.meaning))
         for s in view.uncertainty
     ]
-    pairs = (tables.TableColumn("item", "left"), tables.TableColumn("value", "left"))
-    facts = (*view.left, *view.right)
     effects, slopes = view.effects, None
     if view.treatment and effects is not None:
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
@@ -238,8 +236,13 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
                 (odds(p, view.epsilon) for p in BELIEFS),
             ),
         ),
-        "settings": tables.TableGrid("Settings", pairs, facts) if facts else None,
+        "settings": _pair_grid("Settings", (*view.left, *view.right)),
     }
+
+
+def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> tables.TableGrid | None:
+    columns = (tables.TableColumn("item", "left"), tables.TableColumn("value", "left"))
+    return tables.TableGrid(caption, columns, pairs) if pairs else None
 
 
 @cache

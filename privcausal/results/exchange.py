@@ -297,27 +297,31 @@ STATS = {
 """Keys of `__maketables_stat__` with their labels; "N" is the protocol's own."""
 
 _MEANT = {
-    "see params": "coef",
-    "see bse": "se std_errors",
-    "see cov_params()": "vcov",
+    "see params": "coef coef_",
+    "see bse": "se stderr std_errors HC0_se HC1_se",
+    "see cov_params()": "vcov normalized_cov_params",
     "see conf_int(alpha=0.05)": "confint",
-    "see pvalues": "pvalue",
+    "see pvalues": "pvalue pval",
     "see zvalues": "tstat",
+    "see wald_test('x = 0'), because there is no likelihood": "compare_f_test compare_lr_test",
     "see summary().as_latex(label=...), .as_html() and .as_markdown()": "to_latex as_latex",
-    "see predict(newdata) of a fit of privcate": "effect cate",
+    "see predict(newdata) of a fit of privcate": "effect cate tau get_margeff",
     "for effects at new points, use pc.privcate": "predict get_prediction",
-    "see gate": "groups",
-    "see guarantee": "epsilon delta",
+    "fit with pc.private(..., estimand='ATT')": "att ATT",
+    "fit with pc.private(..., estimand='ATO')": "ato ATO",
+    "see gate": "gates groups",
+    "see guarantee": "eps epsilon delta",
+    "see ledger_line, or the Ledger itself": "ledger remaining",
     "the number of rows is private with neighbors='add_remove'": "nobs",
     "fit again with control=pc.Control(cov_type='HC1')": "get_robustcov_results",
     "it would show the values of single rows; predict(newdata) of a fit of pc.regress or "
-    "pc.privcate has values at new points": "resid fittedvalues get_influence",
+    "pc.privcate has values at new points": "resid residuals fittedvalues data get_influence",
     "a private fit has no likelihood; test terms with wald_test('x = 0')": "llf aic bic",
     "it was not released; pc.regress releases it with the coefficients": (
-        "rsquared rsquared_adj fvalue"
+        "rsquared rsquared_adj r2 fvalue f_pvalue"
     ),
     "sums of squares were not released; see bse and rsquared of a fit of pc.regress": (
-        "ssr scale mse_resid"
+        "ssr ess scale mse_resid"
     ),
 }
 HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
@@ -377,6 +381,9 @@ class Exchange(hypotheses.Tested):
         if request.cluster is not None:
             return "cluster"
         return request.cov_type if request.estimand in ("OLS", "CATE") else "robust"
+
+    def remove_data(self) -> None:
+        """Do nothing: a fit holds no rows."""
 
     @property
     def default_model_infos(self) -> dict[str, Callable[[Exchange], str | None]]:

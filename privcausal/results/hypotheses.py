@@ -44,7 +44,7 @@ class Contrasts(Printed):
         Whether the limits cover all contrasts together.
     kind : str
         Kind of the fit's guarantee.
-    contrasted : Contrasted
+    told : Contrasted
         Estimates with the covariance of their noise.
     effect, sd, statistic, tvalue, pvalue : array of shape (k,)
         Columns of `frame`.
@@ -56,19 +56,19 @@ class Contrasts(Printed):
     alpha: float
     simultaneous: bool
     kind: Kind
-    contrasted: effects.Contrasted
+    told: effects.Contrasted
 
     effect = property(lambda self: self.frame["estimate"].to_numpy())
     sd = property(lambda self: self.frame["std_error"].to_numpy())
     statistic = tvalue = property(lambda self: self.frame["statistic"].to_numpy())
     pvalue = property(lambda self: self.frame["p_value"].to_numpy())
 
-    df_denom = property(lambda self: self.contrasted.degrees)
+    df_denom = property(lambda self: self.told.degrees)
 
     def conf_int(self, alpha: float | None = None) -> Matrix:
         """Limits at level 1 - alpha, shape (k, 2). The default is the level of `frame`."""
         level = self.alpha if alpha is None else frames.check_alpha(alpha)
-        return np.column_stack([*_limits(self.contrasted, level, self.simultaneous).values()][-2:])
+        return np.column_stack([*_limits(self.told, level, self.simultaneous).values()][-2:])
 
     def summary_frame(self, alpha: float | None = None) -> pd.DataFrame:
         """`frame` with the columns of statsmodels: coef, std err, z, P>|z| and limits."""

@@ -558,19 +558,7 @@ def _assumed(result: PlanResult) -> list[str]:
             f", and the propensity explains {shape.confounding:.0%} of the variance of treatment"
         )
         parts.append(treated + (varies if has_covariates else ""))
-    schema, coded = planner.schema, formula.coded
-    invented = {*formula.variables} - {formula.outcome, *coded, *resampled}
-    labels = {n for n in invented if isinstance(schema.get(n), Levels) or n in formula.categorical}
-    if invented - labels:
-        parts.append(
-            f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "
-            f"{shape.sd:.0%} of the width of their bounds, and correlations of "
-            f"{shape.correlation:g}"
-        )
-    if labels:
-        parts.append(
-            f"each level of a covariate has {shape.next_level:.0%} of the rows of the one before"
-        )
+    parts += _covariates(planner)
     if request.weights is not None and request.weights not in resampled:
         parts.append("weights are spread evenly over their bounds")
     if resampled:
@@ -585,6 +573,20 @@ def _assumed(result: PlanResult) -> list[str]:
             listed = ", ".join(tables.clean(name) for name in names)
             parts.append(f"not declared: {listed} ({kind} estimated privately)")
     return [*parts, *_dependence(planner)]
+
+
+def _covariates(planner: Planner) -> Iterator[str]:
+    formula, shape, schema = planner.request.formula, planner.assumed.population, planner.schema
+    invented = {*formula.variables} - {formula.outcome, *formula.coded, *planner.assumed.like}
+    labels = {n for n in invented if isinstance(schema.get(n), Levels) or n in formula.categorical}
+    if invented - labels:
+        yield (
+            f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "
+            f"{shape.sd:.0%} of the width of their bounds, and correlations of "
+            f"{shape.correlation:g}"
+        )
+    if labels:
+        yield f"each level of a covariate has {shape.next_level:.0%} of the rows of the one before"
 
 
 def _dependence(planner: Planner) -> Iterator[str]:

@@ -167,11 +167,11 @@ def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str |
     plan, fit = source.planned()
     if document["prices"] != _prices(plan):
         return None
-    for numbers, labels in chain(*document["releases"].values()):
-        _need(isinstance(numbers, list) and all(type(value) in (int, float) for value in numbers))
+    for values, labels in chain(*document["releases"].values()):
+        _need(isinstance(values, list) and all(type(value) in (int, float) for value in values))
         _need(_is(_made(labels), tuple[str, ...]))
     answers = {
-        stage: [(np.array(numbers, np.float64), _made(labels)) for numbers, labels in released]
+        stage: [(np.array(values, np.float64), _made(labels)) for values, labels in released]
         for stage, released in document["releases"].items()
     }
     vault = Replay(plan, size, answers, real=real, silent=silent)

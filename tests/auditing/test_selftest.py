@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privcausal import cli
-from privcausal.accounting import ledger
+from privcausal.accounting import Ledger, ledger
 from privcausal.auditing import selftest
 from privcausal.vault import noise
 
@@ -51,6 +51,10 @@ def no_cap(patch: Any) -> None:
     patch.setattr(ledger.price, "within", lambda *_: True)
 
 
+def nothing_kept(patch: Any) -> None:
+    patch.setattr(Ledger, "charge", lambda *_, **__: None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "name"),
@@ -58,6 +62,7 @@ def no_cap(patch: Any) -> None:
         (narrow, "noise distribution"),
         (repeated, "noise distribution"),
         (no_cap, "ledger: processes share a cap"),
+        (nothing_kept, "ledger: processes killed"),
     ],
 )
 def test_faults_are_found(fault: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
