@@ -290,10 +290,10 @@ def _audit(chosen: argparse.Namespace) -> int:
 
 
 def _selftest(_: argparse.Namespace) -> int:
-    from privcausal.auditing.selftest import findings
+    from privcausal.auditing import selftest
 
     holds = True
-    for passes, line in findings():
+    for passes, line in selftest():
         print(line, flush=True)
         holds &= passes
     print("All checks passed." if holds else "SOME CHECKS FAILED.")
@@ -539,7 +539,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
         "--fits": {"action": "store_true", "help": "draw whole fits instead of single queries"},
         "--summary": _SUMMARY,
     }),
-    "selftest": (_selftest, "test noise, accounting and ledgers on this machine", {
+    "selftest": (_selftest, "test noise, replay and ledgers on this machine", {
         "epilog": "example: privcausal selftest",
     }, {}),
 }  # fmt: skip

@@ -148,7 +148,7 @@ def test_imports_point_down(file):
         ("vault/vault.py", "from privcausal.learners import R"),
         ("datasets.py", "from privcausal import privcate"),
         ("testing.py", "from privcausal.vault import passes"),
-        ("auditing/audits.py", "from privcausal.vault import noise"),
+        ("auditing.py", "from privcausal.vault import noise"),
         ("api.py", "from privcausal.auditing import audit"),
         ("api.py", "from privcausal.vault.check_data import inspect"),
     ],
