@@ -179,19 +179,16 @@ def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str |
     estimate = fit(vault)
     vault.check_used()
     estimate.population.rows(estimate.known)
-    if not _agree(estimate, document["results"]):
+    # The results of the file are the computed ones.
+    results, sds = _results(estimate)
+    stated = np.array([np.nan if v is None else float(v) for v in document["results"]])
+    _need(len(stated) == 2 * len(results))
+    stated = stated[: len(results)]
+    tolerance = TOLERANCE * np.where(np.isfinite(sds), sds, 0.0) + 1e-6 * np.abs(results)
+    near = np.abs(results - stated) <= tolerance
+    if not np.where(np.isfinite(results), near, np.isnan(stated)).all():
         return None
     return estimate, Record(source, vault.answers, silent), call, line
-
-
-def _agree(estimate: Estimate, results: Any) -> bool:
-    """Whether a file's results are the computed ones."""
-    values, sds = _results(estimate)
-    stated = [np.nan if v is None else float(v) for v in results]
-    _need(len(stated) == 2 * len(values))
-    tolerance = TOLERANCE * np.where(np.isfinite(sds), sds, 0.0) + 1e-6 * np.abs(values)
-    near = np.abs(values - stated[: len(values)]) <= tolerance
-    return bool(np.where(np.isfinite(values), near, np.isnan(stated[: len(values)])).all())
 
 
 def _is_call(source: Any) -> bool:
@@ -225,8 +222,12 @@ def _results(estimate: Estimate) -> tuple[Vector, Vector]:
             corners[name] = np.array([-1, 0, len(domain.labels) - 1])
         elif isinstance(domain, Interval):
             corners[name] = np.array([domain.lo, domain.mid, domain.hi])
-    known, effect = estimate.known, estimate.effect
-    rows = Rows(corners, 3, None if known is None else np.array([known.lo, known.hi, known.lo]))
+    propensity, effect = estimate.known, estimate.effect
+    rows = Rows(
+        corners,
+        3,
+        None if propensity is None else np.array([propensity.lo, propensity.hi, propensity.lo]),
+    )
     maps = [] if nuisances is None else [*vars(nuisances).values()]
     if isinstance(effect, Answers):  # It has no values at other points.
         values.append(effect.value)
