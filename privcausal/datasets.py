@@ -97,16 +97,9 @@ class Surface(NamedTuple):
     tau: Vector
 
 
-@dataclass(frozen=True)
-class TrueEffect:
-    """True tau of a frame. A class can be pickled; a closure cannot."""
-
-    columns: tuple[str, ...]
-    surface: Callable[..., Surface]
-
-    def __call__(self, frame: Frame) -> Vector:
-        x = (np.asarray(frame[name], dtype=np.float64) for name in self.columns)
-        return self.surface(*x).tau
+def _true_effect(columns: tuple[str, ...], surface: Callable[..., Surface], frame: Frame) -> Vector:
+    """True tau of a frame. A partial function can be pickled; a closure cannot."""
+    return surface(*(np.asarray(frame[name], dtype=np.float64) for name in columns)).tau
 
 
 @dataclass(frozen=True)
@@ -173,7 +166,7 @@ def _draw(
         bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))},
         ate=law.ate,
         frame=pd.DataFrame({"Y": Y, "T": T.astype(np.int64), **columns}),
-        effect=TrueEffect(names, law.surface),
+        effect=partial(_true_effect, names, law.surface),
         **truth._asdict(),
     )
 

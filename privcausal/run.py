@@ -46,7 +46,7 @@ from privcausal.request.request import (
 )
 from privcausal.request.schema import Interval, Levels, Schema, with_levels
 from privcausal.results import Result
-from privcausal.results.base import call_text, question
+from privcausal.results.base import written_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.vault import Source, open_vault
 
@@ -230,7 +230,7 @@ def run(
     check_rows(plan, undeclared, size, learner.counted(plan))
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
-    call, query = call_text(learner, base, request), question(learner, base, request)
+    call, query = written_call(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
             opened = open_vault(source, plan, ledger, accounting.run_name(query), watch)

@@ -69,7 +69,7 @@ class Call:
     noisy: Vector
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Recorder(_Seeded):
     """Records all queries and answers, or replays recorded answers (`frozen`).
 
@@ -78,13 +78,9 @@ class Recorder(_Seeded):
     is not replayed. A recorded fit shows exact answers, so it is never private.
     """
 
+    drawn: noise.NoiseSource
     frozen: Sequence[Call] | None = None
-    drawn: noise.NoiseSource | None = None
     calls: list[Call] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._source = _Seeded(self.seed) if self.drawn is None else self.drawn
 
     def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         """The answer with the noise of the query's own law."""
@@ -92,7 +88,7 @@ class Recorder(_Seeded):
             noisy = self.frozen[len(self.calls)].noisy
         else:
             laplace = query.law == "laplace"
-            noisy = (self._source.laplace if laplace else self._source.gaussian)(exact, query)
+            noisy = (self.drawn.laplace if laplace else self.drawn.gaussian)(exact, query)
         self.calls.append(Call(query, exact, noisy))
         return noisy
 
@@ -100,10 +96,6 @@ class Recorder(_Seeded):
 
     def entropy(self) -> int:
         return self.seed
-
-    def coins(self, size: int, rate: float) -> Mask:
-        """Random bits from the seed, for splits, unaffected by draws and replays in between."""
-        return self._rng.random(size) < rate
 
 
 def zero_noise() -> AbstractContextManager[noise.NoiseSource]:
@@ -124,7 +116,7 @@ def recorded(
 
     With `system`, answers get the noise of a real fit; `seed` only controls splits of the rows.
     """
-    source = noise.OperatingSystem() if system else None
+    source = noise.OperatingSystem() if system else _Seeded(seed)
     recorder = Recorder(seed, frozen=frozen, drawn=source)
     with noise.replaced(recorder):
         yield recorder

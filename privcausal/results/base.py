@@ -41,23 +41,13 @@ class _Source(str):
     __repr__ = str.__str__
 
 
-def call_text(learner: estimators.Learner, base: bases.AnyBase, request: Request) -> str:
-    """Python source of the call; options at their default values are omitted."""
-    name, options = _call(learner, base, request)
-    return _written(name, request.formula.text, _Source("data"), **options)
-
-
-def question(learner: estimators.Learner, base: bases.AnyBase, request: Request) -> str:
-    """The call on one line, without data and bounds, as a ledger records it."""
-    name, options = _call(learner, base, request)
-    public = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
-    arguments = "".join(f", {key}={value!r}" for key, value in public.items())
-    return f"{name}({request.formula.text!r}{arguments})"
-
-
-def _call(
+def written_call(
     learner: estimators.Learner, base: bases.AnyBase, request: Request
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, str]:
+    """Python source of the call, without options at their defaults, and the query it makes.
+
+    The query is the call on one line, without data and bounds, as a ledger records it.
+    """
     budget, trust, control = request.budget, request.trust, request.control
     name, options = "private", dict[str, Any]()
     if request.mode == "paper":
@@ -97,7 +87,11 @@ def _call(
     elif name == "private" and estimands != "ATE":
         options["estimand"] = estimands
     changed = {key: value for key, value, default in specific if value != default}
-    return name, options | request.call_options | changed
+    options |= request.call_options | changed
+    public = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
+    arguments = "".join(f", {key}={value!r}" for key, value in public.items())
+    source = _written(name, request.formula.text, _Source("data"), **options)
+    return source, f"{name}({request.formula.text!r}{arguments})"
 
 
 def _paper_call(learner: estimators.Learner, request: Request) -> tuple[str, dict[str, Any]]:

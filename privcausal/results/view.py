@@ -239,7 +239,8 @@ def _uncertainty(
     result: base.ReleasedFit, z: float
 ) -> tuple[tuple[tables.VarianceSource, ...], str, str]:
     """About the first number: sources of its error, its interval, and what adjustment did."""
-    averages, lead, sources, bias = result.estimate.averages, result._lead, (), ""
+    averages, lead, bias = result.estimate.averages, result._lead, ""
+    sources: tuple[tables.VarianceSource, ...] = ()
     if averages is None:
         return (), "", ""
     # A published mechanism has only one number; the notes explain it.
