@@ -159,14 +159,14 @@ QUANTILE_CUTS = 200
 """So many quantiles of the first half are tried as thresholds."""
 
 
-def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -> float:
+def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = None) -> float:
     """A lower bound on mu, valid with probability 1 - `level`, from draws of a statistic.
 
-    The statistic must tend to be larger under `two`.
+    The statistic must tend to be larger under `second`.
 
     Parameters
     ----------
-    one, two : Vector, shapes (n,) and (m,)
+    first, second : Vector, shapes (n,) and (m,)
         Independent draws on two neighboring tables.
     level : float
         Probability that the bound exceeds the truth, in (0, 1).
@@ -178,16 +178,16 @@ def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -
     float
         0 if the draws give no evidence of a loss.
     """
-    return _bound(one, two, level, cut, None)
+    return _bound(first, second, level, cut, None)
 
 
 def epsilon_bound(
-    one: Vector, two: Vector, level: float, delta: float = 0.0, cut: float | None = None
+    first: Vector, second: Vector, level: float, delta: float = 0.0, cut: float | None = None
 ) -> float:
     """A lower bound on epsilon at `delta`, like `mu_bound`."""
     if not 0 <= delta < 1:
         raise CapabilityError("delta of an audit must be at least 0 and below 1.")
-    return _bound(one, two, level, cut, delta)
+    return _bound(first, second, level, cut, delta)
 
 
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:

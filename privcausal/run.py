@@ -345,8 +345,10 @@ def _with_plan(
     return accounting.BudgetExhaustedError(
         f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
         f"{smaller} ({now} at eps={as_typed(eps)}) in about 80% of fits.",
-        refused.requested, refused.remaining, refused.payable,
-    )  # fmt: skip
+        refused.requested,
+        refused.remaining,
+        refused.payable,
+    )
 
 
 # -- the progress bar ------------------------------------------------------------------------------

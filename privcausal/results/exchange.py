@@ -400,8 +400,14 @@ class Exchange(hypotheses.Tested):
     @property
     def __maketables_coef_table__(self) -> pd.DataFrame:
         wide = self.tidy(0.10)
-        names = {"estimate": "b", "std_error": "se", "statistic": "t", "p_value": "p",
-                 "conf_low": "ci95l", "conf_high": "ci95u"}  # fmt: skip
+        names = {
+            "estimate": "b",
+            "std_error": "se",
+            "statistic": "t",
+            "p_value": "p",
+            "conf_low": "ci95l",
+            "conf_high": "ci95u",
+        }
         frame = self.tidy(0.05).rename(columns=names).set_index("term").rename_axis("Coefficient")
         return frame.assign(ci90l=wide["conf_low"].to_numpy(), ci90u=wide["conf_high"].to_numpy())
 

@@ -453,28 +453,29 @@ class AteResult(Result):
             for name in (formula.effect_on, formula.treatment, formula.outcome)
         )
 
-        def curves(ax: Any) -> Any:
-            mean = self.plan.request.estimand == "RMST"
-            return plots.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
-
-        def sets() -> pd.DataFrame:
-            value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
-            rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
-            names = pd.Index([f"LATE {part_words(*part)}" for part in parts], name=outcome)
-            return pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
-
-        def stages() -> pd.DataFrame:
-            frame = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
-            return frame[[row.kind == "first stage" for row in self._rows()]]
-
         if self.plan.request.horizon is not None:
-            pictures["survival"] = lambda: self.survival(alpha), curves
+            mean = self.plan.request.estimand == "RMST"
+            pictures["survival"] = (
+                lambda: self.survival(alpha),
+                lambda ax: plots.survival_plot(
+                    self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean
+                ),
+            )
         if self._rows()[0].kind != "late":
             return pictures
+        value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
+        rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
+        names = pd.Index([f"LATE {part_words(*part)}" for part in parts], name=outcome)
+        sets = pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
+        stages = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
+        stages = stages[[row.kind == "first stage" for row in self._rows()]]
         forest = partial(plots.coef_plot, alpha=alpha)
         return {
-            "set": (sets, lambda ax: forest(sets(), ax=ax, title="Confidence set of the LATE")),
-            "first stage": (stages, lambda ax: forest(stages(), ax=ax, title="First stage")),
+            "set": (
+                lambda: sets,
+                lambda ax: forest(sets, ax=ax, title="Confidence set of the LATE"),
+            ),
+            "first stage": (lambda: stages, lambda ax: forest(stages, ax=ax, title="First stage")),
         } | pictures
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:

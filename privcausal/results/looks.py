@@ -345,11 +345,14 @@ class Overlap(_Look):
         cells = [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
         return pd.DataFrame(
             {
-                "low": borders[:-1], "high": borders[1:], "treated": treated, "control": control,
+                "low": borders[:-1],
+                "high": borders[1:],
+                "treated": treated,
+                "control": control,
                 "std_error": self.measured.noise_sd,
             },
             index=pd.Index(cells, name="propensity"),
-        )  # fmt: skip
+        )
 
     @property
     def check(self) -> Check:
@@ -421,11 +424,13 @@ class Balance(_Look):
         means = self.measured
         return pd.DataFrame(
             {
-                "before": means.before, "std_error_before": means.before_sd,
-                "after": means.after, "std_error_after": means.after_sd,
+                "before": means.before,
+                "std_error_before": means.before_sd,
+                "after": means.after,
+                "std_error_after": means.after_sd,
             },
             index=pd.Index(means.terms, name="term"),
-        )  # fmt: skip
+        )
 
     @property
     def check(self) -> Check:

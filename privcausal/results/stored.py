@@ -29,7 +29,7 @@ from privcausal.estimators import (
     for_average,
     learner_kinds,
     options,
-)  # fmt: skip
+)
 from privcausal.estimators.planner import Record, RowRequest
 from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import Estimate
