@@ -804,11 +804,11 @@ def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -
     domains = Schema.of(bounds)
     with open_source(data) as source:
         if formula is None:
-            known = typed(source, lambda _: domains.label_columns(()))
-            return look_at_rows(known, domains, (*domains, *source.header.names))
+            rows = typed(source, lambda _: domains.label_columns(()))
+            return look_at_rows(rows, domains, (*domains, *source.header.names))
         read = parse(formula, source)
         domains = with_levels(domains, read.levels)
         if read.treatment not in domains and source.header.kinds[read.treatment] != "text":
             domains = domains.with_columns({read.treatment: Binary()})  # a fit reads it this way
-        known = typed(source, lambda _: domains.label_columns(read.categorical))
-        return look_at_rows(known, domains, read.variables)
+        rows = typed(source, lambda _: domains.label_columns(read.categorical))
+        return look_at_rows(rows, domains, read.variables)

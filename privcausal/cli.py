@@ -172,10 +172,13 @@ def _demo(chosen: argparse.Namespace) -> None:
 
 def _fit(chosen: argparse.Namespace) -> None:
     import privcausal as pc
+    from privcausal.vault import read_file
 
     job = _read_job(chosen.spec)
     _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger.get("path"))
-    data = _read_data(chosen.data)
+    data: Any = chosen.data
+    if data.suffix.lower() not in (".parquet", ".dta", ".sav", ".rds"):  # the call opens these
+        data = read_file(data)
     call = getattr(pc, job.task)
     progress = sys.stderr.isatty() if chosen.progress is None else chosen.progress
     fit = call(
@@ -290,10 +293,10 @@ def _audit(chosen: argparse.Namespace) -> int:
 
 
 def _selftest(_: argparse.Namespace) -> int:
-    from privcausal.auditing.selftest import findings
+    from privcausal.auditing import selftest
 
     holds = True
-    for passes, line in findings():
+    for passes, line in selftest():
         print(line, flush=True)
         holds &= passes
     print("All checks passed." if holds else "SOME CHECKS FAILED.")
@@ -393,7 +396,15 @@ def _read_job(path: Path) -> FileCall:
                 raise errors.CapabilityError(f"{place} requires name: {', '.join(choices)}.")
             _check_keys(settings, [f.name for f in fields(option) if f.init], place)
             options[key] = replace(option, **settings)
-    ledger = _ledger_settings(content["ledger"], path) if "ledger" in content else {}
+    ledger = content.get("ledger", {})
+    if not isinstance(ledger, dict):
+        raise errors.LedgerError(f"{path.name}: ledger must be a table. Write [ledger].")
+    _check_keys(ledger, _LEDGER, f"[ledger] in {path.name}")
+    complete = all(name in ledger for name in _LEDGER[:3]) and isinstance(ledger["path"], str)
+    if "ledger" in content and not complete:
+        raise errors.LedgerError(f"[ledger] in {path.name} requires path (text), dataset and eps.")
+    # Next to the spec file, whatever the working directory: another ledger would be a new budget.
+    ledger = {**ledger, "path": path.parent / ledger["path"]} if ledger else {}
     return FileCall(task, content["formula"], Schema.from_toml(path), options, ledger)
 
 
@@ -406,29 +417,6 @@ def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], place: str) 
                 raise errors.CapabilityError(f"{place}: {name} belongs in the table [control].")
             words = ", ".join(sorted(allowed))
             raise errors.CapabilityError(f"{place}: Unknown key {name!r}. Known keys are {words}.")
-
-
-def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
-    if not isinstance(settings, dict):
-        raise errors.LedgerError(f"{spec.name}: ledger must be a table. Write [ledger].")
-    _check_keys(settings, _LEDGER, f"[ledger] in {spec.name}")
-    missing = [name for name in _LEDGER[:3] if name not in settings]
-    if missing or not isinstance(settings["path"], str):
-        raise errors.LedgerError(f"[ledger] in {spec.name} requires path (text), dataset and eps.")
-    # Next to the spec file, whatever the working directory: another ledger would be a new budget.
-    return {**settings, "path": spec.parent / settings["path"]}
-
-
-# -- the data --------------------------------------------------------------------------------
-
-
-def _read_data(path: Path) -> Any:
-    """A path that the call opens, or rows in memory."""
-    if path.suffix.lower() in (".parquet", ".dta", ".sav", ".rds"):
-        return path
-    from privcausal.vault import read_file
-
-    return read_file(path)
 
 
 _SUMMARY = {
@@ -539,7 +527,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
         "--fits": {"action": "store_true", "help": "draw whole fits instead of single queries"},
         "--summary": _SUMMARY,
     }),
-    "selftest": (_selftest, "test noise, accounting and ledgers on this machine", {
+    "selftest": (_selftest, "test noise, replay and ledgers on this machine", {
         "epilog": "example: privcausal selftest",
     }, {}),
 }  # fmt: skip

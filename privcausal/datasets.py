@@ -97,16 +97,9 @@ class Surface(NamedTuple):
     tau: Vector
 
 
-@dataclass(frozen=True)
-class TrueEffect:
-    """True tau of a frame. A class can be pickled; a closure cannot."""
-
-    columns: tuple[str, ...]
-    surface: Callable[..., Surface]
-
-    def __call__(self, frame: Frame) -> Vector:
-        x = (np.asarray(frame[name], dtype=np.float64) for name in self.columns)
-        return self.surface(*x).tau
+def _true_effect(columns: tuple[str, ...], surface: Callable[..., Surface], frame: Frame) -> Vector:
+    """True tau of a frame. A partial function can be pickled; a closure cannot."""
+    return surface(*(np.asarray(frame[name], dtype=np.float64) for name in columns)).tau
 
 
 @dataclass(frozen=True)
@@ -173,7 +166,7 @@ def _draw(
         bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))},
         ate=law.ate,
         frame=pd.DataFrame({"Y": Y, "T": T.astype(np.int64), **columns}),
-        effect=TrueEffect(names, law.surface),
+        effect=partial(_true_effect, names, law.surface),
         **truth._asdict(),
     )
 
@@ -211,49 +204,35 @@ _CODE_ROOT = np.linalg.cholesky(_COVARIANCE)
 _ROOT = _CODE_ROOT / np.linalg.norm(_CODE_ROOT, axis=1, keepdims=True)
 
 
-def _niu_a(*x: Vector) -> Surface:
-    x1, x2, x3, x4, x5 = x[:5]
-    wave = np.sin(math.pi * x1 * x2)
-    baseline = wave + 2.0 * (x3 - 0.5) ** 2 + x4 + 0.5 * x5
-    return Surface(np.clip(wave, 0.1, 0.9), baseline, 0.5 * (x1 + x2))
-
-
-def _niu_b(*x: Vector) -> Surface:
-    x1, x2, x3, x4, x5 = x[:5]
-    baseline = np.maximum(np.maximum(x1 + x2, x3), 0.0) + np.maximum(x4 + x5, 0.0)
-    return Surface(np.full_like(x1, 0.5), baseline, x1 + np.logaddexp(0.0, x2))
-
-
-def _niu_c(*x: Vector) -> Surface:
-    x1, x2, x3 = x[:3]
-    return Surface(sigmoid(-x2 - x3), 2.0 * np.logaddexp(0.0, x1 + x2 + x3), np.ones_like(x1))
-
-
-def _niu_d(*x: Vector) -> Surface:
-    x1, x2, x3, x4, x5 = x[:5]
-    e = 1.0 / (1.0 + np.exp(-x1) + np.exp(-x2))
-    first, second = np.maximum(x1 + x2 + x3, 0.0), np.maximum(x4 + x5, 0.0)
-    return Surface(e, first + second, first - second)
-
-
-def _niu_e(*x: Vector) -> Surface:
+def _niu(setup: Setup, *x: Vector) -> Surface:
     x1, x2, x3, x4, x5, x6 = x
-    linear = x1 + 2.0 * x2 + 3.0 * x3 + 4.0 * x4 + 5.0 * x5 + 6.0 * x6
-    baseline = linear + x1 * x6 + (np.abs(x3) < 0.5)
-    return Surface(sigmoid(-x1 - x6), baseline, sigmoid(-x1) - x2 + x3 + x4 + x5 + x6)
-
-
-def _niu_d_code(*x: Vector) -> Surface:
-    baseline = np.maximum(x[0] + x[1], 0.0) + np.maximum(x[3] + x[4], 0.0)  # the notebook omits x3
-    return _niu_d(*x)._replace(baseline=baseline)
-
-
-def _niu_e_code(*x: Vector) -> Surface:
-    x1, x2, x3, x4, x5, x6 = x
-    step = np.where(np.abs(x3) < 0.5, 0.8, 0.2)
-    baseline = 0.6 * (x2 + 2.0 * x3 + 3.0 * x4 + 4.0 * x5 + 5.0 * x6) + x1 * x6 + step
-    e = np.clip(sigmoid(x1 + x6), 0.1, 0.9)
-    return Surface(e, baseline, x2 - x3 + x4 + x5 + x6 + 5.0 * sigmoid(x1))
+    zero, pair = np.zeros_like(x1), x4 + x5
+    match setup:
+        case "A":
+            wave = np.sin(math.pi * x1 * x2)
+            baseline = wave + 2.0 * (x3 - 0.5) ** 2 + x4 + 0.5 * x5
+            return Surface(np.clip(wave, 0.1, 0.9), baseline, 0.5 * (x1 + x2))
+        case "B":
+            baseline = np.maximum(np.maximum(x1 + x2, x3), 0.0) + np.maximum(pair, 0.0)
+            return Surface(zero + 0.5, baseline, x1 + np.logaddexp(0.0, x2))
+        case "C":
+            return Surface(sigmoid(-x2 - x3), 2.0 * np.logaddexp(0.0, x1 + x2 + x3), zero + 1.0)
+        case "D" | "D-code":
+            e = 1.0 / (1.0 + np.exp(-x1) + np.exp(-x2))
+            first, second = np.maximum(x1 + x2 + x3, 0.0), np.maximum(pair, 0.0)
+            # the notebook omits x3
+            base = first if setup == "D" else np.maximum(x1 + x2, 0.0)
+            return Surface(e, base + second, first - second)
+        case "E":
+            linear = x1 + 2.0 * x2 + 3.0 * x3 + 4.0 * x4 + 5.0 * x5 + 6.0 * x6
+            baseline = linear + x1 * x6 + (np.abs(x3) < 0.5)
+            return Surface(sigmoid(-x1 - x6), baseline, sigmoid(-x1) - x2 + x3 + x4 + x5 + x6)
+        case "E-code":
+            step = np.where(np.abs(x3) < 0.5, 0.8, 0.2)
+            linear = 0.6 * (x2 + 2.0 * x3 + 3.0 * x4 + 4.0 * x5 + 5.0 * x6)
+            e = np.clip(sigmoid(x1 + x6), 0.1, 0.9)
+            effect = x2 - x3 + x4 + x5 + x6 + 5.0 * sigmoid(x1)
+            return Surface(e, linear + x1 * x6 + step, effect)
 
 
 def _half_binary(rng: np.random.Generator, n: int) -> Matrix:
@@ -280,13 +259,15 @@ _MIXED = [(-7.5, 7.5)] * 3 + [(0.0, 1.0)] * 3
 _CORRELATED = partial(_gauss, root=_ROOT)
 
 _NIU: dict[Setup, _Law] = {
-    "A": _Law(partial(_cube, p=6), _niu_a, _normal, 0.5, (0.0, 1.0), (-2.5, 6.5)),
-    "B": _Law(_SIX, _niu_b, _normal, _MEAN_SOFTPLUS, _WIDE, (-4.0, 9.0)),
-    "C": _Law(_SIX, _niu_c, _normal, 1.0, _WIDE, (-3.0, 13.0)),
-    "D": _Law(_SIX, _niu_d, _normal, _ATE_D, _WIDE, (-4.0, 9.0)),
-    "E": _Law(_CORRELATED, _niu_e, _normal, 0.5, _WIDE, (-40.0, 40.0)),
-    "D-code": _Law(_SIX, _niu_d_code, _normal, _ATE_D, _WIDE, (-4.0, 9.0)),
-    "E-code": _Law(_half_binary, _niu_e_code, _two_noises, _ATE_E_CODE, _MIXED, (-15.0, 30.0)),
+    "A": _Law(partial(_cube, p=6), partial(_niu, "A"), _normal, 0.5, (0.0, 1.0), (-2.5, 6.5)),
+    "B": _Law(_SIX, partial(_niu, "B"), _normal, _MEAN_SOFTPLUS, _WIDE, (-4.0, 9.0)),
+    "C": _Law(_SIX, partial(_niu, "C"), _normal, 1.0, _WIDE, (-3.0, 13.0)),
+    "D": _Law(_SIX, partial(_niu, "D"), _normal, _ATE_D, _WIDE, (-4.0, 9.0)),
+    "E": _Law(_CORRELATED, partial(_niu, "E"), _normal, 0.5, _WIDE, (-40.0, 40.0)),
+    "D-code": _Law(_SIX, partial(_niu, "D-code"), _normal, _ATE_D, _WIDE, (-4.0, 9.0)),
+    "E-code": _Law(
+        _half_binary, partial(_niu, "E-code"), _two_noises, _ATE_E_CODE, _MIXED, (-15.0, 30.0)
+    ),
 }
 
 

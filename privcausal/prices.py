@@ -17,12 +17,12 @@ DELTA_DIGITS = 3
 
 def at_most(amount: float, digits: int = 4) -> str:
     """Format `amount` with at most `digits` significant digits, rounded up."""
-    return _text(_rounded(amount, digits, ROUND_CEILING))
+    return _text(Context(digits, ROUND_CEILING).create_decimal(_decimal(amount)))
 
 
 def at_least(amount: float, digits: int = 4) -> str:
     """Format `amount` with at most `digits` significant digits, rounded down."""
-    return _text(_rounded(amount, digits, ROUND_FLOOR))
+    return _text(Context(digits, ROUND_FLOOR).create_decimal(_decimal(amount)))
 
 
 def as_typed(amount: float) -> str:
@@ -102,10 +102,6 @@ def odds(prior: float, epsilon: float = 0.0) -> str:
 def _decimal(amount: float) -> Decimal:
     """The shortest decimal that reads back as the same float."""
     return Decimal(repr(float(amount)))
-
-
-def _rounded(amount: float, digits: int, rounding: str) -> Decimal:
-    return Context(prec=digits, rounding=rounding).create_decimal(repr(float(amount)))
 
 
 def _text(amount: Decimal) -> str:

@@ -46,7 +46,7 @@ from privcausal.request.request import (
 )
 from privcausal.request.schema import Interval, Levels, Schema, with_levels
 from privcausal.results import Result
-from privcausal.results.base import call_text, question
+from privcausal.results.base import written_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.vault import Source, open_vault
 
@@ -102,8 +102,8 @@ MOVED = {
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
     """Wrap a call: its arguments pass `as_plain`, and unknown keywords raise an own error."""
-    known = inspect.signature(call).parameters
-    first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    parameters = inspect.signature(call).parameters
+    first = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     @wraps(call)
     # The calls name this argument `data`. It may hold rows.
@@ -118,7 +118,7 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                     f"{call.__name__}() expects the formula first and the data second. Write "
                     f"{call.__name__}('Y ~ T | X', data)."
                 )
-            errors.refuse_arguments(call.__name__, known, len(data), list(options), moved)
+            errors.refuse_arguments(call.__name__, parameters, len(data), list(options), moved)
             if len(data) > len(first):
                 instead = "It does not use data."
                 if "data" in first:
@@ -224,16 +224,16 @@ def run(
     vault.check_row_order(source, request)  # units are counted only in a table that has an order
     size = vault.public_size(source, request)
     request = replace(request, nobs=size if request.trust.unit is None else None)
-    said = RowRequest.of(request, learner, base, source.header)
+    row_request = RowRequest.of(request, learner, base, source.header)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
     check_rows(plan, undeclared, size, learner.counted(plan))
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
-    call, asked = call_text(learner, base, request), question(learner, base, request)
+    call, query = written_call(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
-            opened = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
+            opened = open_vault(source, plan, ledger, accounting.run_name(query), watch)
         except accounting.BudgetExhaustedError as refused:
             # If units are protected, their number is public and the number of rows is not.
             rows = size if request.trust.unit is None else None
@@ -252,7 +252,7 @@ def run(
                 stopped = type(error)(f"{error} {_used(plan, opened.unspent, ledger)}")
     if stopped is not None:  # raised here, so that it does not keep the first error as context
         raise stopped
-    record = Record(said, opened.answers, opened.silent)
+    record = Record(row_request, opened.answers, opened.silent)
     return with_warnings(result(estimate, record, call, ledger_line(ledger)))
 
 
@@ -271,8 +271,11 @@ def warn_of_weak(plan: Plan, size: int | None) -> None:
 def with_warnings(result: ResultT) -> ResultT:
     """Return the result after issuing its serious alerts as warnings at the user's line."""
     for text in result.alerts.values():
+        # The first sentences, up to three lines; the summary shows the whole text.
+        end = text.rfind(". ", 0, LONGEST_WARNING) + 1
+        brief = text[:end] if end else f"{text[: LONGEST_WARNING - 3]}..."
         try:
-            errors.warn(_brief(text))
+            errors.warn(text if len(text) <= LONGEST_WARNING else brief)
         except errors.PrivcausalWarning as error:
             error.fit = result
             raise
@@ -283,11 +286,11 @@ def _used(plan: Plan, left: Sequence[Stage], ledger: accounting.Ledger | None) -
     """The share of its budget that a stopped fit used, and what was charged."""
     whole = plan.rho or plan.epsilon
     used = whole - sum(stage.charged if plan.rho else stage.epsilon for stage in left)
-    said = f"The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} stages"
-    said += f", with {used / whole:.0%} of its budget."
+    text = f"The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} stages"
+    text += f", with {used / whole:.0%} of its budget."
     if ledger is None:
-        return said
-    return f"{said} The ledger was charged for all stages before the first and returns nothing."
+        return text
+    return f"{text} The ledger was charged for all stages before the first and returns nothing."
 
 
 def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[str]:
@@ -305,8 +308,8 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
             f"are public, declare them at no cost: bounds={{{example}: ['a', 'b']}}."
         )
     formula, schema = plan.request.formula, plan.request.schema
-    known = {formula.treatment, *schema, *formula.categorical, *formula.rest}
-    unsure = [name for name in formula.variables if name not in known]
+    typed = {formula.treatment, *schema, *formula.categorical, *formula.rest}
+    unsure = [name for name in formula.variables if name not in typed]
     if unsure and not quote:
         yield (
             "The file has no column types. These columns are read as numbers: "
@@ -317,41 +320,35 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
 LONGEST_WARNING = 3 * 80 - len("PrivcausalWarning: ")  # characters of three lines
 
 
-def _brief(text: str) -> str:
-    """The first sentences of a text, up to three lines; the summary shows the whole text."""
-    if len(text) <= LONGEST_WARNING:
-        return text
-    end = text.rfind(". ", 0, LONGEST_WARNING) + 1
-    return text[:end] if end else f"{text[: LONGEST_WARNING - 3]}..."
-
-
 def _with_plan(
     refused: accounting.BudgetExhaustedError,
     planner: Callable[[], Planner],
-    asked: float,
+    eps: float,
     rows: int | None,
 ) -> accounting.BudgetExhaustedError:
     """Add to the refusal the planned half-widths of a fit that the ledger can still pay for.
 
-    `asked` is the epsilon of the refused fit, and its planner may fail. `rows` is the public number
+    `eps` is the epsilon of the refused fit, and its planner may fail. `rows` is the public number
     of rows. If it is private (None), no plan is made.
     """
     left = float(at_least(refused.payable))  # as shown in the refusal
-    if rows is None or not LEAST_EPSILON <= left < asked:
+    if rows is None or not LEAST_EPSILON <= left < eps:
         return refused
     try:
         fits = planner()
         smaller, now = (
             " to ".join(tables.number(end, 2) for end in fits.first(rows, e, 0.05))
-            for e in (left, asked)
+            for e in (left, eps)
         )
     except errors.PrivcausalError:  # no plan can be made, so return the refusal unchanged
         return refused
     return accounting.BudgetExhaustedError(
         f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
-        f"{smaller} ({now} at eps={as_typed(asked)}) in about 80% of fits.",
-        refused.requested, refused.remaining, refused.payable,
-    )  # fmt: skip
+        f"{smaller} ({now} at eps={as_typed(eps)}) in about 80% of fits.",
+        refused.requested,
+        refused.remaining,
+        refused.payable,
+    )
 
 
 # -- the progress bar ------------------------------------------------------------------------------
@@ -394,9 +391,20 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
         bar.n = max(bar.n, names.index(name))
         bar.refresh()
 
+    def tick() -> None:  # the elapsed time goes on, whatever the fit is doing
+        while not over.wait(TICK):
+            for bar in bars:
+                bar.refresh()
+
+    over = Event()
+    clock = Thread(target=tick, name="privcausal progress", daemon=True)
+    clock.start()
     try:
-        with _clock(bars):
+        try:
             yield tell
+        finally:
+            over.set()
+            clock.join()
         for bar in bars:
             bar.set_description_str("done", refresh=False)
             bar.n = bar.total
@@ -404,22 +412,3 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
     finally:
         for bar in bars:
             bar.close()
-
-
-@contextmanager
-def _clock(bars: Sequence[Any]) -> Iterator[None]:
-    """Redraw the bars with the elapsed time at each tick, whatever the fit is doing."""
-    over = Event()
-
-    def tick() -> None:
-        while not over.wait(TICK):
-            for bar in bars:
-                bar.refresh()
-
-    thread = Thread(target=tick, name="privcausal progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

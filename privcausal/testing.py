@@ -66,7 +66,7 @@ class Call:
     noisy: Vector
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Recorder(_Seeded):
     """Records all queries and answers, or replays recorded answers (`frozen`).
 
@@ -75,29 +75,21 @@ class Recorder(_Seeded):
     is not replayed. A recorded fit shows exact answers, so it is never private.
     """
 
+    drawn: noise.NoiseSource
     frozen: Sequence[Call] | None = None
-    drawn: noise.NoiseSource | None = None
     calls: list[Call] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._source = _Seeded(self.seed) if self.drawn is None else self.drawn
 
     def with_noise(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         """The answer with the noise of the query's own law."""
         if self.frozen is not None:
             noisy = self.frozen[len(self.calls)].noisy
         else:
-            noisy = self._source.with_noise(exact, query)
+            noisy = self.drawn.with_noise(exact, query)
         self.calls.append(Call(query, exact, noisy))
         return noisy
 
     def entropy(self) -> int:
         return self.seed
-
-    def coins(self, size: int, rate: float) -> Mask:
-        """Random bits from the seed, for splits, unaffected by draws and replays in between."""
-        return self._rng.random(size) < rate
 
 
 def zero_noise() -> AbstractContextManager[noise.NoiseSource]:
@@ -118,7 +110,7 @@ def recorded(
 
     With `system`, answers get the noise of a real fit; `seed` only controls splits of the rows.
     """
-    source = noise.OperatingSystem() if system else None
+    source = noise.OperatingSystem() if system else _Seeded(seed)
     recorder = Recorder(seed, frozen=frozen, drawn=source)
     with noise.replaced(recorder):
         yield recorder

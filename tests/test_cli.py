@@ -22,6 +22,7 @@ import privcausal as pc
 from privcausal import cli
 from privcausal.errors import PrivcausalWarning
 from privcausal.testing import seeded_noise
+from privcausal.vault import read_file
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -566,7 +567,7 @@ def test_csv_spellings_of_the_same_values_give_the_same_fit(here, frame):
 def typed(text: str, tmp_path: Path) -> pa.Table:
     (tmp_path / "t.csv").write_text(text)
     known = {"k": frozenset(["1", "2", "NA"]), "t": frozenset(["no", "yes"]), "w": frozenset()}
-    rows = cli._read_data(tmp_path / "t.csv").typed(lambda _: known)
+    rows = read_file(tmp_path / "t.csv").typed(lambda _: known)
     return rows._frame.to_native()
 
 

@@ -250,7 +250,7 @@ def assert_weights(stored, *drawn):
 
 def test_niu_a_at_a_point_worked_by_hand():
     point = {f"X{j}": np.array([v]) for j, v in enumerate([0.5, 1.0, 1.0, 0.2, 0.4, 0.9], start=1)}
-    e, b, tau = simulations._niu_a(*point.values())
+    e, b, tau = simulations._NIU["A"].surface(*point.values())
     assert (e[0], b[0], tau[0]) == pytest.approx((0.9, 1.0 + 0.5 + 0.2 + 0.2, 0.75))
     assert datasets.niu("A", n=1).effect(point)[0] == pytest.approx(0.75)
 

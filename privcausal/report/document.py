@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.resources import files
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
 from privcausal.report import plots, tables
-from privcausal.report.formats import grid_html
+from privcausal.report.summary import grid_html
 from privcausal.report.tables import FitView
 
 if TYPE_CHECKING:
@@ -66,16 +65,6 @@ ALWAYS = (
 )
 
 
-def methods_text(view: FitView) -> str:
-    """Methods, privacy, software and references, one paragraph each."""
-    software = ", ".join(f"{name} {version}" for name, version in view.versions)
-    privacy = " ".join((view.headline[-1], *view.guarantee))
-    methods = " ".join(view.methods)
-    cited = [work for words, work in WORKS.items() if words in f"{methods} {privacy}"]
-    references = "\n".join(f"- {work}" for work in sorted([*cited, ALWAYS]))
-    return f"{methods}\n\n{privacy}\n\nSoftware: {software}.\n\nReferences\n{references}\n"
-
-
 Audience: TypeAlias = Literal["technical", "public"]
 
 SECTIONS = (
@@ -94,21 +83,6 @@ INSTEAD = {
     ".json": "fit.save('{stem}.json')",
     ".pdf": "fit.report('{stem}.html') and print the page to PDF in a browser",
 }
-
-
-def check_html(path: str | os.PathLike[str]) -> Path:
-    """The path of a report; refused if the file name is not an HTML name.
-
-    The `CapabilityError` shows what to write instead.
-    """
-    place = Path(path)
-    suffix = place.suffix.lower()
-    if suffix in ("", ".html", ".htm"):
-        return place
-    instead = INSTEAD.get(suffix, "fit.report('{stem}.html')").format(stem=place.stem)
-    raise CapabilityError(
-        f"A report is an HTML file, but {place.name!r} does not end in .html. Write {instead}."
-    )
 
 
 def render_report(view: FitView, audience: Audience = "technical") -> str:
@@ -194,8 +168,8 @@ def _blocks(
     for i, check in enumerate(checks):
         grid = tables.plain_grid(check.caption, check.frame)
         inside = [] if below is None else zip(check.frame.axes, below.axes, strict=True)
-        said = below is not None and all({*part} <= {*whole} for part, whole in inside)
-        picture = plots.check_picture(check, f"{ident}{i}", None if said else grid)
+        printed = below is not None and all({*part} <= {*whole} for part, whole in inside)
+        picture = plots.check_picture(check, f"{ident}{i}", None if printed else grid)
         blocks.append((check.sentence, picture, grid))
     return blocks
 
@@ -213,6 +187,8 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
     effects, slopes = view.effects, None
     if view.treatment and effects is not None:
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
+    facts = (*view.left, *view.right)
+    columns = (tables.TableColumn("item", "left"), tables.TableColumn("value", "left"))
     return {
         "effects": grid_of(effects, partial(tables.effect_grid, caption=view.second or "Effects")),
         "slopes": grid_of(slopes, tables.slope_grid),
@@ -236,13 +212,8 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
                 (odds(p, view.epsilon) for p in BELIEFS),
             ),
         ),
-        "settings": _pair_grid("Settings", (*view.left, *view.right)),
+        "settings": tables.TableGrid("Settings", columns, facts) if facts else None,
     }
-
-
-def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> tables.TableGrid | None:
-    columns = (tables.TableColumn("item", "left"), tables.TableColumn("value", "left"))
-    return tables.TableGrid(caption, columns, pairs) if pairs else None
 
 
 @cache

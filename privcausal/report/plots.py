@@ -62,7 +62,9 @@ def interval_picture(view: FitView) -> Picture | None:
     if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
         return None
     bars = nested(effect, view.uncertainty).rename_axis(view.outcome if view.treatment else None)
-    words = f"The estimate is {tables.interval_sentence(view)}. Intervals by source: "
+    value, low, high = tables.interval(effect)
+    level = tables.confidence(view.alpha)
+    words = f"The estimate is {value} ({level} interval {low} to {high}). Intervals by source: "
     caption = "All sources include allowances for clipping and for noisy models." * view.more
     of = "the overall effect" if effect.name == "overall" else effect.name
     title, height = f"Uncertainty of {of}", 1.1 + 0.42 * len(bars)
@@ -369,8 +371,8 @@ def _names_width(ax: Axes) -> float:
 
 def _wrapped(text: str, most: float) -> str:
     """Text on at most two lines of about `most` characters, not broken in ``p = 4``, ``1 to 2``."""
-    width, kept = max(int(most), 12), re.sub(r" (=|to) (?=[-\d])", "\xa0\\1\xa0", text)
-    lines = textwrap.wrap(kept, width, break_long_words=False) or [""]
+    width, joined = max(int(most), 12), re.sub(r" (=|to) (?=[-\d])", "\xa0\\1\xa0", text)
+    lines = textwrap.wrap(joined, width, break_long_words=False) or [""]
     parts = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
     return "\n".join(tables.cut(line, width) for line in parts).replace("\xa0", " ")
 

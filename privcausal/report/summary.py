@@ -1,23 +1,438 @@
-"""The table values of `summary()` and `compare()`, and their output formats."""
+"""The table values of `summary()` and `compare()`, and their output formats.
+
+Text, LaTeX, HTML, Markdown, comma-separated cells, and Word (by python-docx).
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from importlib.util import find_spec
+from itertools import chain, zip_longest
 from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from privcausal.errors import CapabilityError, Strict
 from privcausal.prices import at_most
-from privcausal.report import formats, tables
+from privcausal.report import tables
 from privcausal.report.plots import forest_plot
 from privcausal.report.tables import FitView
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# The table value as plain text: 78 columns of ASCII for all names and numbers.
+
+TEXT_WIDTH = 78
+HALF = 38
+"""Columns of each side of the head; two blanks between."""
+
+LEAST_TEXT = 8
+"""A text column is not cut below this width while another column is wider."""
+
+HEAD_WIDTH = 14
+"""Maximum characters of the head of a column of narrower numbers."""
+
+LONGEST_PAIR = 3
+"""Maximum lines of a long value of the head (a formula)."""
+
+
+def _text_pairs(block: tables.Pairs) -> Iterator[str]:
+    """Pairs side by side; a value too long for its half has lines below, as a formula is whole."""
+    halves, long = list[list[str]](), list[tuple[str, str]]()
+    for side in (block.left, block.right):
+        halves.append([])
+        for label, value in ((tables.ascii_only(a), tables.ascii_only(b)) for a, b in side):
+            if len(label) + len(value) + 2 <= HALF:
+                halves[-1].append(f"{label}:{value:>{HALF - len(label) - 1}}")
+            else:
+                long.append((label, value))
+    for first, second in zip_longest(*halves, fillvalue=""):
+        yield f"{first:<{HALF}}  {second}"
+    for label, value in long:
+        head = f"{tables.cut(label, HALF)}: "
+        width = TEXT_WIDTH - len(head)
+        lines = _wrap(value, width) or [""]
+        if len(lines) > LONGEST_PAIR:
+            # Cut anywhere: words of a shortened value may be split.
+            short = tables.cut(" ".join(value.split()), width * LONGEST_PAIR)
+            lines = [short[i : i + width] for i in range(0, width * LONGEST_PAIR, width)]
+        yield head + lines[0]
+        yield from (" " * len(head) + line for line in lines[1:])
+
+
+def _grid(block: tables.TableGrid) -> Iterator[str]:
+    cells = [tuple(map(_text_cell, row, block.columns)) for row in block.rows]
+    if not block.headed:
+        yield from _wrap(tables.ascii_only(block.caption), TEXT_WIDTH)
+        widths, gaps = _layout(cells, block.columns, TEXT_WIDTH - 2)
+        yield from (
+            "  " + line for row in cells for line in _text_row(row, block.columns, widths, gaps)
+        )
+        return
+    # A head above narrow numbers is shortened, as names are.
+    heads = []
+    for i, column in enumerate(block.columns):
+        width = max((len(row[i]) for row in cells), default=0)
+        short = tables.cut(tables.ascii_only(column.head), max(HEAD_WIDTH, width))
+        heads.append(_text_cell(column.head if column.align == "left" else short, column))
+    cells.insert(0, tuple(heads))
+    # Panels of columns that fit next to each other; each panel repeats the row names.
+    lengths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    names = [i for i, column in enumerate(block.columns) if column.align == "left"]
+    room = TEXT_WIDTH - sum(min(lengths[i], LEAST_TEXT) + 2 for i in names)
+    panels: list[list[int]] = [[]]
+    for i in (i for i in range(len(lengths)) if i not in names):
+        if panels[-1] and sum(lengths[j] + 1 for j in [*panels[-1], i]) > room:
+            panels.append([])
+        panels[-1].append(i)
+    # A rule separates a head without a name from its rows.
+    breaks = block.breaks if cells[0][0] else (0, *block.breaks)
+    for panel in panels:
+        chosen = sorted([*names, *panel])
+        columns = tuple(block.columns[i] for i in chosen)
+        part = [tuple(row[i] for i in chosen) for row in cells]
+        widths, gaps = _layout(part, columns, TEXT_WIDTH)
+        ruled = panel is not panels[0]
+        for index, row in enumerate(part, -1):
+            ruled = ruled or index in breaks
+            # If there are several panels, rows without numbers are omitted.
+            if len(panels) == 1 or any(cells[index + 1][i].strip() for i in panel):
+                if ruled:
+                    yield "-" * TEXT_WIDTH
+                ruled = False
+                yield from _text_row(row, columns, widths, gaps)
+
+
+def _text_cell(text: str, column: tables.TableColumn) -> str:
+    """Cell text; in a centered column, a number without a bracket gets a trailing blank."""
+    plain = tables.ascii_only(text)
+    return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
+
+
+def _text_row(
+    cells: tuple[str, ...],
+    columns: tuple[tables.TableColumn, ...],
+    widths: list[int],
+    gaps: list[int],
+) -> Iterator[str]:
+    """Lines of a row: a long name continues below, broken between words if possible."""
+    columned = [
+        (_wrap(cell, max(width, 1)) if column.align == "left" else [cell]) or [""]
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    ]
+    for parts in zip_longest(*columned, fillvalue=""):
+        yield "".join(
+            " " * gap + (text.ljust(width) if column.align == "left" else text.rjust(width))
+            for text, column, width, gap in zip(parts, columns, widths, gaps, strict=True)
+        )
+
+
+def _layout(
+    cells: list[tuple[str, ...]], columns: tuple[tables.TableColumn, ...], room: int
+) -> tuple[list[int], list[int]]:
+    """Widths of the columns and the gaps before them that fill `room`."""
+    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+    texts = [i for i, column in enumerate(columns) if column.align == "left"]
+    gaps = [0] + [2] * (len(columns) - 1)
+    if sum(widths) + sum(gaps) > room:  # Reduce the gaps between numbers before shortening a name.
+        gaps = [0] + [2 if column.align == "left" else 1 for column in columns[1:]]
+    # Shrink the widest text column, one character at a time, until all fit or none can shrink.
+    for floor in (LEAST_TEXT, 1):
+        while sum(widths) > room - sum(gaps):
+            widest = max(texts, key=lambda i: widths[i], default=-1)
+            if widest < 0 or widths[widest] <= floor:
+                break
+            widths[widest] -= 1
+    spare = max(0, room - sum(widths) - sum(gaps))
+    airy = [i for i, column in enumerate(columns) if column.align != "left"]
+    if airy:
+        extra = min(3, spare // len(airy))
+        gaps = [gap + (extra if i in airy else 0) for i, gap in enumerate(gaps)]
+        widths[0] += spare - extra * len(airy)
+    return widths, gaps
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    # a long product of columns is broken between its columns
+    words = (w if len(w) <= width else w.replace(":", ": ") for w in text.split(" "))
+    return wrap(" ".join(words), width, break_on_hyphens=False)
+
+
+def _centred(text: str) -> Iterator[str]:
+    for line in _wrap(tables.ascii_only(text), TEXT_WIDTH):
+        yield " " * ((TEXT_WIDTH - len(line)) // 2) + line
+
+
+# The table value as LaTeX, for a document that loads booktabs.
+
+PREAMBLE = r"% Requires \usepackage{booktabs}. Names outside the Latin script: XeLaTeX or LuaLaTeX."
+
+ESCAPES = {
+    "\\": r"\textbackslash{}", "~": r"$\sim$", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
+    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    # After a row's \\, LaTeX would read these two characters as an argument.
+    "[": "{[}", "*": "{*}",
+    # Symbols that a fit itself may print; they need no package.
+    "≤": r"$\le$", "≥": r"$\ge$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
+    "ε": r"$\varepsilon$", "δ": r"$\delta$", "ρ": r"$\rho$", "τ": r"$\tau$", "β": r"$\beta$",
+}  # fmt: skip
+
+MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
+"""A sign before a number, also in brackets; not a dash in a name or in an exponent."""
+
+POWER = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)(?![\w.])")
+"""A number in scientific notation, as ``number`` writes it; its sign precedes the match."""
+
+LONG = 30
+"""A longer value of the head gets a line of its own, which may wrap."""
+
+TEX_NAME = 48
+"""Characters of a name in a table, where it cannot wrap; `Summary.tables` has the full name."""
+
+TABLE_ROWS = 24
+"""Rows of one tabular; a longer table continues in another tabular with the same head."""
+
+
+def escape_latex(text: object) -> str:
+    """Text escaped so that LaTeX prints it literally."""
+    escaped = "".join(ESCAPES.get(c, c) for c in tables.clean(text))
+    return escaped.replace("--", "-{}-{}")
+
+
+def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
+    match block:
+        case tables.Pairs():
+            yield r"\begin{tabular}{@{}lr@{\quad}lr@{}}"
+            yield r"\toprule"
+            short, long = _facts(block)
+            for pairs in short:
+                cells = ((_label(label), escape_latex(value)) for label, value in pairs)
+                yield _tex_row(chain(*cells))
+            for label, value in long:
+                # Group the paragraph, because \raggedright would redefine the row's \\.
+                text = rf"{{\raggedright {escape_latex(value)}\par}}"
+                yield rf"{_label(label)} & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{text}}} \\"
+            yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
+        case tables.TableGrid():
+            yield rf"\smallskip\emph{{{escape_latex(block.caption)}}}\par"
+            # A page cannot break within a tabular.
+            for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
+                breaks = tuple(b - start for b in block.breaks if start < b < start + TABLE_ROWS)
+                rows = block.rows[start : start + TABLE_ROWS]
+                yield from _tabular(replace(block, rows=rows, breaks=breaks))
+        case tables.Prose() if not block.console:
+            yield r"\begin{minipage}{\linewidth}\footnotesize\raggedright"
+            if block.heading:
+                yield rf"\emph{{{escape_latex(block.heading)}}}\par"
+            for paragraph in block.paragraphs:
+                yield POWER.sub(_power, escape_latex(paragraph)) + r"\par"
+            yield r"\end{minipage}\par\smallskip"
+
+
+def _facts(block: tables.Pairs) -> tuple[list[tuple[tables.Pair, ...]], list[tables.Pair]]:
+    """The rows of short facts, and the long facts."""
+    sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
+    long = [p for p in (*block.left, *block.right) if len(p[1]) > LONG]
+    return list(zip_longest(*sides, fillvalue=("", ""))), long
+
+
+def _label(label: str) -> str:
+    return f"{escape_latex(tables.cut(label, TEX_NAME))}:" if label else ""
+
+
+def _tabular(block: tables.TableGrid) -> Iterator[str]:
+    yield rf"\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in block.columns)}@{{}}}}"
+    yield r"\toprule"
+    if block.headed:
+        yield _tex_row(
+            [escape_latex(tables.cut(column.head, TEX_NAME)) for column in block.columns]
+        )
+        yield r"\midrule"
+    for index, row in enumerate(block.rows):
+        if index and index in block.breaks:
+            yield r"\midrule"
+        cells = []
+        for text, column in zip(row, block.columns, strict=True):
+            if column.align == "left":  # a shortened name
+                cells.append(escape_latex(tables.cut(text, TEX_NAME)))
+            else:  # a number with a minus sign instead of a hyphen, and its power of ten
+                cells.append(POWER.sub(_power, MINUS.sub("$-$", escape_latex(text))))
+        yield _tex_row(cells)
+    yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
+
+
+def _tex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _power(match: re.Match[str]) -> str:
+    factor, exponent = match[1], int(match[2])
+    times = "" if factor == "1" else rf"{factor} \times "
+    return f"${times}10^{{{exponent}}}$"
+
+
+# The table value as HTML and as Markdown, with all text escaped; no script, no style sheet.
+
+SIDES = {side: f' style="text-align:{side}"' for side in ("left", "right", "center")}
+# The contrast on white is 9.3 : 1, above the AA requirement. The border needs no color.
+ALERT = "border:3px solid #8a1c00;color:#8a1c00;background:#fff;padding:.5em 1em;font-weight:bold"
+
+
+def escape_html(text: object) -> str:
+    """Text escaped so that HTML shows it literally, in an element or in a quoted attribute."""
+    # Escape braces too: the result may pass through a template of the user's site.
+    return escape(tables.clean(text)).replace("{", "&#123;").replace("}", "&#125;")
+
+
+TABLE_STYLE = """<style>
+.privcausal-summary table { border-collapse: collapse; border-top: 2px solid #333; \
+border-bottom: 2px solid #333; margin: 0.6em 0; font-variant-numeric: tabular-nums; }
+.privcausal-summary caption { text-align: left; font-size: 0.85em; color: #555; padding: 0.2em 0; }
+.privcausal-summary thead th { border-bottom: 1px solid #333; font-weight: 600; }
+.privcausal-summary th, .privcausal-summary td { padding: 0.25em 0.7em; border-left: 0; \
+border-right: 0; background: none; }
+.privcausal-summary tbody th { font-weight: normal; }
+.privcausal-summary .facts th { font-weight: normal; white-space: nowrap; }
+.privcausal-summary tbody + tbody { border-top: 1px solid #333; }
+</style>"""
+"""Rules above, below and under the head, without vertical rules, as in print."""
+
+
+def alert_html(alert: str) -> str:
+    """The alert line, which every reader must see."""
+    return f'<p role="note" class="alert" style="{ALERT}">{escape_html(alert)}</p>'
+
+
+def grid_html(grid: tables.TableGrid) -> str:
+    """One `table`, with a caption and with scopes on its heads."""
+    heads = "".join(
+        f'<th scope="col"{SIDES[column.align]}>{escape_html(column.words or column.head)}</th>'
+        for column in grid.columns
+    )
+    sides = [column.align for column in grid.columns[1:]]
+    rows = []
+    for place, (name, *values) in enumerate(grid.rows):
+        if place in grid.breaks:
+            rows += ["</tbody>", "<tbody>"]
+        cells = "".join(map(_html_cell, values, sides))
+        rows.append(f"<tr>{_named(name)}{cells}</tr>")
+    caption = f"<caption>{escape_html(grid.caption)}</caption>"
+    head = f"<thead><tr>{heads}</tr></thead>"
+    return "\n".join(["<table>", caption, head, "<tbody>", *rows, "</tbody>", "</table>"])
+
+
+def _named(name: str) -> str:
+    if not name:  # continues the row above
+        return "<td></td>"
+    return f'<th scope="row"{SIDES["left"]}>{escape_html(name)}</th>'
+
+
+def _html_cell(text: str, side: str) -> str:
+    return f"<td{SIDES[side]}>{escape_html(text)}</td>"
+
+
+# -- Markdown --------------------------------------------------------------------------------------
+
+SPECIAL = re.compile(r"([\\`*_{}|~^$]|\](?=[(\[:]))")
+"""A bracket alone does not make a link; escaped, some readers would start a formula."""
+
+ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+DASH, NUMBERED = re.compile(r"^\s*([-+=#])"), re.compile(r"^\s*(\d+)(?=[.)])")
+
+RULES = {"left": ":---", "right": "---:", "center": ":---:"}
+
+
+def escape_markdown(text: object) -> str:
+    """Text escaped so that Markdown shows it literally, in a cell or in a paragraph."""
+    return SPECIAL.sub(r"\\\1", tables.clean(text).translate(ENTITIES))
+
+
+def _pipes(columns: tuple[tables.TableColumn, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    heads = tuple(column.words or column.head for column in columns)
+    first, *others = ([escape_markdown(cell) for cell in row] for row in (heads, *rows))
+    lines = [first, [RULES[column.align] for column in columns], *others]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+FORMULA = re.compile(r"[=@]|[+-](?![\d.]|inf)")
+
+
+HEAVY, LIGHT = 8, 4
+"""Rules above and below a table, and within it, in eighths of a point."""
+
+PAGE_WIDTH, EM, CELL_WIDTH = 432, 5.6, 44
+"""Width of the text and of a letter, in points; maximum letters in a line of a cell."""
+
+SMALL_POINTS = 9
+"""Size of tables and notes, in points."""
+
+
+def _table(
+    document: Any,
+    columns: tuple[tables.TableColumn, ...],
+    rows: Sequence[tuple[str, ...]],
+    ruled: Iterable[int],
+) -> None:
+    """At most three heavy rules, as in booktabs; `ruled` are rows with a light rule below."""
+    from docx.enum.text import WD_ALIGN_PARAGRAPH
+    from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
+    from docx.shared import Pt
+
+    table = document.add_table(len(rows), len(columns))
+    cells = table._cells  # `table.cell` would rebuild all cells on each call.
+    for index, row in enumerate(rows):
+        for place, (text, column) in enumerate(zip(row, columns, strict=True)):
+            paragraph = cells[index * len(columns) + place].paragraphs[0]
+            paragraph.add_run(tables.clean(text)).font.size = Pt(SMALL_POINTS)
+            paragraph.alignment = getattr(WD_ALIGN_PARAGRAPH, column.align.upper())
+            paragraph.paragraph_format.space_after = Pt(0)
+    lines = {"top": {0: HEAVY}, "bottom": dict.fromkeys(ruled, LIGHT) | {len(rows) - 1: HEAVY}}
+    for side, sizes in lines.items():
+        for index, size in sizes.items():
+            for cell in cells[index * len(columns) : (index + 1) * len(columns)]:
+                properties = cell._tc.get_or_add_tcPr()
+                borders = properties.find(qn("w:tcBorders"))
+                if borders is None:
+                    borders = OxmlElement("w:tcBorders")
+                    properties.append(borders)
+                line = OxmlElement(f"w:{side}")
+                values = {"val": "single", "sz": str(size), "space": "0", "color": "000000"}
+                for name, value in values.items():
+                    line.set(qn(f"w:{name}"), value)
+                borders.append(line)
+    # Set columns to the width of their longest text, up to `CELL_WIDTH`; short words never break.
+    # Heads, in the first row, may use as many lines as they have words.
+    table.autofit = False
+    longest = [
+        min(max([0, *map(len, texts), *map(len, head.split())]), CELL_WIDTH) + 2
+        for head, *texts in zip(*rows, strict=True)
+    ]
+    for place, length in enumerate(longest):
+        width = Pt(PAGE_WIDTH * length / max(sum(longest), PAGE_WIDTH / EM))
+        # LibreOffice reads these widths; Word reads the widths of the cells.
+        table.columns[place].width = width
+        for cell in table.columns[place].cells:
+            cell.width = width
+    # Mark the first row as the head, for screen readers and for repetition on new pages.
+    table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
+
+
+def _paragraph(document: Any, text: str, *, bold: bool = False, size: int = 0) -> None:
+    from docx.shared import Pt
+
+    run = document.add_paragraph().add_run(tables.clean(text))
+    run.bold = bold
+    if size:
+        run.font.size = Pt(size)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -31,7 +446,25 @@ class Summary(Strict):
 
     def as_text(self) -> str:
         """The summary as ASCII text of at most 78 columns; long names are cut in the middle."""
-        return formats.render_text(self.table)
+        alert = list(_centred(self.table.alert)) if self.table.alert else []
+        lines = [*alert, *_centred(self.table.title)]
+        for block in self.table.blocks:
+            match block:
+                case tables.Rule():
+                    lines.append(block.character * TEXT_WIDTH)
+                case tables.Pairs():
+                    lines.extend(_text_pairs(block))
+                case tables.TableGrid():
+                    lines.extend(_grid(block))
+                case tables.Prose():
+                    indent = "  " if block.heading else ""
+                    if block.heading:
+                        lines.extend(_wrap(tables.ascii_only(block.heading), TEXT_WIDTH))
+                    for paragraph in block.paragraphs:
+                        text, width = tables.ascii_only(paragraph), TEXT_WIDTH - 2 * len(indent)
+                        for n, line in enumerate(_wrap(text, width)):
+                            lines.append(indent + (indent if n else "") + line)
+        return "\n".join(line[:TEXT_WIDTH].rstrip() for line in [*lines, *alert])
 
     __str__ = __repr__ = as_text
 
@@ -48,21 +481,101 @@ class Summary(Strict):
         """
         if caption is None and (label or self.floats):
             caption = self.table.title
-        return formats.render_latex(self.table, caption, label)
+        alert = (
+            [rf"\textbf{{{escape_latex(self.table.alert)}}}\par\medskip"]
+            if self.table.alert
+            else []
+        )
+        if caption is None:
+            head = [r"\begin{center}\small", *alert]
+            head.append(rf"\textbf{{{escape_latex(self.table.title)}}}\par\medskip")
+        else:
+            head = [r"\begin{table}[htbp]", r"\centering\small"]
+            head.append(rf"\caption{{{escape_latex(caption)}}}")
+            head += [*([rf"\label{{{label}}}"] if label else []), *alert]
+        single = sum(isinstance(block, tables.TableGrid) for block in self.table.blocks) == 1
+        body = list[str]()
+        for block in self.table.blocks:
+            # A single table has the float's caption; several tables keep their own captions.
+            if caption is not None and single and isinstance(block, tables.TableGrid):
+                body += _tabular(block)
+            else:
+                body += _tex_lines(block)
+        end = r"\end{center}" if caption is None else r"\end{table}"
+        return "\n".join([PREAMBLE, *head, *body, *alert, end]) + "\n"
 
     def as_html(self) -> str:
         """A `div` of tables, with every name escaped."""
-        return formats.render_html(self.table)
+        alert = [alert_html(self.table.alert)] if self.table.alert else []
+        title = f"<p><strong>{escape_html(self.table.title)}</strong></p>"
+        parts = list[str]()
+        for block in self.table.blocks:
+            match block:
+                case tables.Pairs():
+                    parts.append('<table class="facts">')
+                    parts.append(f"<caption>{escape_html(block.caption)}</caption>")
+                    short, long = _facts(block)
+                    for pairs in short:
+                        cells = (_named(label) + _html_cell(v, "right") for label, v in pairs)
+                        parts.append(f"<tr>{''.join(cells)}</tr>")
+                    for label, value in long:
+                        cell = f'<td colspan="3">{escape_html(value)}</td>'
+                        parts.append(f"<tr>{_named(label)}{cell}</tr>")
+                    parts.append("</table>")
+                case tables.TableGrid():
+                    parts.append(grid_html(block))
+                case tables.Prose() if not block.console:
+                    if block.heading:
+                        parts.append(f"<p><strong>{escape_html(block.heading)}</strong></p>")
+                    parts += [f"<p>{escape_html(paragraph)}</p>" for paragraph in block.paragraphs]
+        lines = [TABLE_STYLE, *alert, title, *parts, *alert]
+        return "\n".join(['<div class="privcausal-summary">', *lines, "</div>"]) + "\n"
 
     _repr_html_ = as_html
 
     def as_markdown(self) -> str:
         """Pipe tables for GitHub, Quarto and pandoc."""
-        return formats.render_markdown(self.table)
+        alert = [f"**{escape_markdown(self.table.alert)}**"] if self.table.alert else []
+        parts = list[str]()
+        for block in self.table.blocks:
+            match block:
+                case tables.Pairs():
+                    columns = (tables.TableColumn("", "left"), tables.TableColumn("", "left"))
+                    parts.append(_pipes(columns, [*block.left, *block.right]))
+                case tables.TableGrid():
+                    parts.append(f"*{escape_markdown(block.caption)}*")
+                    parts.append(_pipes(block.columns, block.rows))
+                case tables.Prose() if not block.console:
+                    if block.heading:
+                        parts.append(f"**{escape_markdown(block.heading)}**")
+                    # Escape a leading dash or number, which would begin a list.
+                    escaped = map(escape_markdown, block.paragraphs)
+                    parts += [DASH.sub(r"\\\1", NUMBERED.sub(r"\1&#8203;", t)) for t in escaped]
+        return (
+            "\n\n".join([*alert, f"**{escape_markdown(self.table.title)}**", *parts, *alert]) + "\n"
+        )
 
     def as_csv(self) -> str:
         """Comma-separated cells, as printed; `tables` has unrounded numbers."""
-        return formats.render_csv(self.table)
+        out = io.StringIO()
+        lines = csv.writer(out, lineterminator="\n")
+        alert = [tables.Prose((self.table.alert,))] if self.table.alert else []
+        for block in (*alert, tables.Prose((self.table.title,)), *self.table.blocks, *alert):
+            rows: list[Sequence[str]] = []
+            match block:
+                case tables.Pairs():
+                    rows = [*block.left, *block.right]
+                case tables.TableGrid():
+                    rows = [[column.words or column.head for column in block.columns], *block.rows]
+                case tables.Prose() if not block.console:
+                    rows = [[text] for text in (block.heading, *block.paragraphs) if text]
+            # A cell that a spreadsheet would take for a formula starts with a quote.
+            for row in rows:
+                cells = map(tables.clean, row)
+                lines.writerow([f"'{cell}" if FORMULA.match(cell) else cell for cell in cells])
+            if rows:
+                lines.writerow([])
+        return out.getvalue().rstrip("\n") + "\n"
 
     def to_word(self, path: str | os.PathLike[str]) -> None:
         """Write a Word document to `path`; needs the extra ``privcausal[word]``.
@@ -72,7 +585,32 @@ class Summary(Strict):
         CapabilityError
             python-docx is not installed.
         """
-        formats.write_word(self.table, path)
+        if find_spec("docx") is None:
+            raise CapabilityError("Word tables require python-docx: pip install 'privcausal[word]'")
+        from docx import Document
+
+        document = Document()
+        if self.table.alert:
+            _paragraph(document, self.table.alert, bold=True)
+        document.add_heading(tables.clean(self.table.title), level=1)
+        for block in self.table.blocks:
+            match block:
+                case tables.Prose() if not block.console:
+                    if block.heading:
+                        _paragraph(document, block.heading, bold=True)
+                    for text in block.paragraphs:
+                        _paragraph(document, text, size=SMALL_POINTS)
+                case tables.Pairs():
+                    columns = (tables.TableColumn("", "left"), tables.TableColumn("", "right"))
+                    _table(document, columns, [*block.left, *block.right], ())
+                case tables.TableGrid():
+                    document.add_paragraph(tables.clean(block.caption), style="Caption")
+                    heads = tuple(column.words or column.head for column in block.columns)
+                    _table(document, block.columns, [heads, *block.rows], [0, *block.breaks])
+                    document.add_paragraph()  # A paragraph between two tables keeps them separate.
+        if self.table.alert:
+            _paragraph(document, self.table.alert, bold=True)
+        document.save(os.fspath(path))
 
     @property
     def tables(self) -> list[pd.DataFrame]:
@@ -127,8 +665,8 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     one = view.cells is not None and len(view.shapes) == 1  # its effects are those of the cells
     if view.shapes and (full or not one):
         lead = (view.variation,) if view.variation else ()
-        shown = view.shapes if full or view.varies else ()
-        lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in shown)
+        curves = view.shapes if full or view.varies else ()
+        lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in curves)
         estimates.append([tables.Prose((*lead, *lines), "Effect by modifier")])
     promise = " ".join(view.guarantee if full else view.promise)
     private: tables.TableBlock = tables.Prose(

@@ -154,12 +154,6 @@ class FitView:
     versions: tuple[Pair, ...] = ()  # Names and versions of packages
 
     @property
-    def errors(self) -> tuple[float, float]:
-        """The standard error in row `lead` of `effects`, and its part from sampling alone."""
-        alone = sum(s.std_error for s in self.uncertainty if s.label == "sampling")
-        return math.hypot(*(s.std_error for s in self.uncertainty)), alone
-
-    @property
     def more(self) -> bool:
         """Whether the interval includes sources other than sampling and privacy noise."""
         return len(self.uncertainty) > 2 or bool(self.bias)
@@ -434,17 +428,6 @@ def error_text(std_error: float, se_sampling: float) -> str:
     """
     total, sampling = alike([std_error, se_sampling], std_error)
     return f"{total} (at most {sampling} from sampling alone)"
-
-
-def interval_sentence(view: FitView) -> str:
-    """The headline effect with its interval: ``0.0532 (95% interval 0.009 to 0.097)``."""
-    if view.effects is None or view.effects.empty:
-        return "not available, because no average effect was released"
-    row = view.effects.iloc[view.lead]
-    estimate, low, high = interval(row)
-    if np.isinf(row["conf_high"] - row["conf_low"]):
-        return f"{estimate} (no finite {confidence(view.alpha)} interval)"
-    return f"{estimate} ({confidence(view.alpha)} interval {low} to {high})"
 
 
 @dataclass(frozen=True, slots=True)

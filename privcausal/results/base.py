@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from privcausal import estimators
 from privcausal.errors import CapabilityError, named
-from privcausal.estimators import bases
+from privcausal.estimators import bases, slopes
 from privcausal.estimators.planner import Record
 from privcausal.estimators.published import PublishedADUM, PublishedDPCATE, PublishedTM
 from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import complete_alert, listed
 from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond
+from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
 from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema
-from privcausal.request.terms import ResultTerm
+from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.results import frames
 from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame, Mask
@@ -38,23 +40,13 @@ class _Source(str):
     __repr__ = str.__str__
 
 
-def call_text(learner: estimators.Learner, base: bases.AnyBase, request: Request) -> str:
-    """Python source of the call; options at their default values are omitted."""
-    name, options = _call(learner, base, request)
-    return _written(name, request.formula.text, _Source("data"), **options)
-
-
-def question(learner: estimators.Learner, base: bases.AnyBase, request: Request) -> str:
-    """The call on one line, without data and bounds, as a ledger records it."""
-    name, options = _call(learner, base, request)
-    public = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
-    arguments = "".join(f", {key}={value!r}" for key, value in public.items())
-    return f"{name}({request.formula.text!r}{arguments})"
-
-
-def _call(
+def written_call(
     learner: estimators.Learner, base: bases.AnyBase, request: Request
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, str]:
+    """Python source of the call, without options at their defaults, and the query it makes.
+
+    The query is the call on one line, without data and bounds, as a ledger records it.
+    """
     budget, trust, control = request.budget, request.trust, request.control
     name, options = "private", dict[str, Any]()
     if request.mode == "paper":
@@ -94,7 +86,11 @@ def _call(
     elif name == "private" and estimands != "ATE":
         options["estimand"] = estimands
     changed = {key: value for key, value, default in specific if value != default}
-    return name, options | request.call_options | changed
+    options |= request.call_options | changed
+    public = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
+    arguments = "".join(f", {key}={value!r}" for key, value in public.items())
+    source = _written(name, request.formula.text, _Source("data"), **options)
+    return source, f"{name}({request.formula.text!r}{arguments})"
 
 
 def _paper_call(learner: estimators.Learner, request: Request) -> tuple[str, dict[str, Any]]:
@@ -333,7 +329,7 @@ class ReleasedFit(Printed):
         """Terms of the rows of `_table`: those of the estimate, then ratios of mean outcomes."""
         terms = self._averages.groups if groups else self._averages.terms
         places, ratios = [term.place for term in terms if term.arm == 0], self.plan.request.ratios
-        return (*terms, *(ResultTerm("ratio", ratio, at) for ratio in ratios for at in places))
+        return (*terms, *(ResultTerm("ratio", ratio, p) for ratio in ratios for p in places))
 
     @property
     def _listed(self) -> Mask:
@@ -344,8 +340,42 @@ class ReleasedFit(Printed):
     def _table(
         self, alpha: float = 0.05, *, groups: bool = False, z: float | None = None
     ) -> pd.DataFrame:
-        rows = self._rows(groups=groups)
-        frame = frames.term_frame(self._averages, rows, frames.quantile(alpha) if z is None else z)
+        """estimate std_error max_bias conf_low conf_high se_sampling p_value of terms or groups.
+
+        A ratio of risks, over all rows or in a group, follows from two mean outcomes. The LATE has
+        the limits of its confidence set.
+        """
+        averages, rows = self._averages, self._rows(groups=groups)
+        z = frames.quantile(alpha) if z is None else z
+        terms = [*averages.terms, *averages.groups]
+        places = [terms.index(row) for row in rows if row.kind != "ratio"]
+        estimate, se = averages.estimate[places], averages.sd[places]
+        half, finite = averages.half_widths(z)[places], np.isfinite(se)
+        sampling = np.sqrt(np.diag(averages.sampling)[places])
+        frame = pd.DataFrame(
+            {
+                "estimate": estimate,
+                "std_error": se,
+                "max_bias": np.where(finite, averages.clipping[places], np.nan),
+                "conf_low": estimate - half,
+                "conf_high": estimate + half,
+                "se_sampling": np.where(finite, sampling, np.nan),
+                "p_value": averages.p[places],
+            },
+            index=pd.Index([str(terms[k]) for k in places], name="term"),
+        )
+        if rows and rows[0].kind == "late":
+            ends = slopes.late_limits(averages, z)
+            p = np.nan if np.isinf(ends).all() else slopes.instrument_tests(averages).p_zero
+            frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = [*ends, p]
+        risks = {(term.arm, term.place): k for k, term in enumerate(terms)}
+        ratios = {}
+        for row in rows[len(places) :]:
+            pair = risks[0, row.place], risks[1, row.place]
+            ratios[str(row)] = effects.ratio_limits(averages, pair, row.of, z)
+        if ratios:
+            limits = pd.DataFrame(ratios.values(), index=pd.Index(ratios, name="term"))
+            frame = pd.concat([frame, limits.set_axis(frame.columns[:-1], axis=1)])
         # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
             frame["se_sampling"] = np.nan
@@ -360,8 +390,30 @@ class ReleasedFit(Printed):
         return self._table(alpha, groups=groups)[is_effect]
 
     def _tests(self, alpha: float = 0.05, *, groups: bool = False) -> pd.DataFrame:
-        frame = self._table(alpha, groups=groups)
-        return frames.tested(frame, self._rows(groups=groups))
+        """`_table` with `statistic` (estimate over standard error) and `p_value`, of no effect.
+
+        A ratio equals 1 exactly when the difference is 0, so its row has the test of the
+        difference. The LATE has the test of Anderson and Rubin. With one instrument, it is the test
+        of the reduced form. With several, the statistic is the normal quantile of its p value. Its
+        sign is that of the estimate. Without a finite limit, the LATE has no test; the reduced form
+        has one.
+        """
+        frame, rows = self._table(alpha, groups=groups), self._rows(groups=groups)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
+        forms = [str(row) for row in rows if row.kind == "reduced form"]
+        if forms:
+            late = frame.loc[str(rows[0])]
+            size = norm.isf(late["p_value"] / 2)
+            if len(forms) == 1 and not np.isnan(size):
+                size = frame["statistic"].abs()[forms[0]]
+            frame.loc[str(rows[0]), "statistic"] = np.copysign(size, late["estimate"])
+        columns = ["statistic", "p_value"]
+        for row in rows:
+            if row.kind == "ratio":
+                same = str(replace(ATE_TERM, place=row.place))
+                frame.loc[str(row), columns] = frame.loc[same, columns]
+        return frame
 
     def _headline(self, alpha: float = 0.05) -> pd.Series[Any]:
         """The row of `_table` with the most important number."""

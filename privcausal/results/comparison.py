@@ -245,52 +245,65 @@ def _external(fit: Any, alpha: float) -> Foreign:
     )
 
 
-def _statsmodels(fit: Any, alpha: float) -> Foreign:
-    estimates = np.asarray(fit.params, dtype=float)
-    if estimates.ndim != 1:
-        raise CapabilityError(
-            f"A {type(fit.model).__name__} has several columns of estimates. Pass each as a frame."
-        )
-    # A fit on plain arrays has no index; the model then has the names.
-    terms = getattr(fit.params, "index", None)
-    names = fit.model.exog_names if terms is None else terms
-    frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, fit.conf_int(alpha))
-    return frame, _facts(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
-
-
-def _linearmodels(fit: Any, alpha: float) -> Foreign:
-    limits = fit.conf_int(level=1 - alpha)
-    frame = _tidy(fit.params.index, fit.params, fit.std_errors, alpha, fit.pvalues, limits)
-    outcome = fit.model.dependent  # its columns are `cols` or, in panels, `vars`
-    columns = getattr(outcome, "cols", None) or outcome.vars
-    return frame, _facts(columns[0], fit.model, fit.nobs)
-
-
-def _doubleml(fit: Any, alpha: float) -> Foreign:
-    limits = fit.confint(level=1 - alpha)
-    frame = _tidy(limits.index, fit.coef, fit.se, alpha, fit.pval, limits)
-    return frame, _facts("", fit, getattr(fit, "n_obs", None))
-
-
-def _lifelines(fit: Any, alpha: float) -> Foreign:
+def _regression(fit: Any, alpha: float) -> Foreign:
+    """A fit of statsmodels, linearmodels, pyfixest or lifelines."""
+    if hasattr(fit, "bse"):
+        estimates = np.asarray(fit.params, dtype=float)
+        if estimates.ndim != 1:
+            raise CapabilityError(
+                f"A {type(fit.model).__name__} has several columns of estimates. Pass each as a "
+                "frame."
+            )
+        # A fit on plain arrays has no index; the model then has the names.
+        terms = getattr(fit.params, "index", None)
+        names = fit.model.exog_names if terms is None else terms
+        frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, fit.conf_int(alpha))
+        return frame, _facts(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
+    if hasattr(fit, "std_errors"):
+        limits = fit.conf_int(level=1 - alpha)
+        frame = _tidy(fit.params.index, fit.params, fit.std_errors, alpha, fit.pvalues, limits)
+        outcome = fit.model.dependent  # its columns are `cols` or, in panels, `vars`
+        columns = getattr(outcome, "cols", None) or outcome.vars
+        return frame, _facts(columns[0], fit.model, fit.nobs)
+    if hasattr(fit, "_depvar"):
+        table = fit.tidy()
+        estimate, error, p = (table[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
+        frame = _tidy(table.index, estimate, error, alpha, p, fit.confint(alpha=alpha))
+        absorbed = getattr(fit, "_fixef", None)
+        more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
+        return frame, _facts(fit._depvar, fit, getattr(fit, "_N", None), **more)
     terms, p = fit.params_.index, fit.summary["p"]
     frame = _tidy(terms, fit.params_, fit.standard_errors_, alpha, p)
     outcome = f"Surv({fit.duration_col}, {fit.event_col})"
     return frame, _facts(outcome, fit, len(fit.event_observed))
 
 
-def _econml(fit: Any, alpha: float) -> Foreign:
-    """An inference of EconML; its frame has broom's columns under other names."""
-    names = {"point_estimate": "estimate", "stderr": "std_error", "pvalue": "p_value",
-             "ci_lower": "conf_low", "ci_upper": "conf_high"}  # fmt: skip
-    frame = fit.summary_frame(alpha=alpha, decimals=15).rename(columns=names)
-    return _frame(frame, alpha), _facts("", fit, None)
-
-
-def _linear_econml(fit: Any, alpha: float) -> Foreign:
+def _causal(fit: Any, alpha: float) -> Foreign:
+    """A fit of DoubleML, or an inference or a linear estimator of EconML."""
+    if hasattr(fit, "coef"):
+        limits = fit.confint(level=1 - alpha)
+        frame = _tidy(limits.index, fit.coef, fit.se, alpha, fit.pval, limits)
+        return frame, _facts("", fit, getattr(fit, "n_obs", None))
+    if hasattr(fit, "point_estimate"):  # its frame has broom's columns under other names
+        names = {
+            "point_estimate": "estimate",
+            "stderr": "std_error",
+            "pvalue": "p_value",
+            "ci_lower": "conf_low",
+            "ci_upper": "conf_high",
+        }
+        frame = fit.summary_frame(alpha=alpha, decimals=15).rename(columns=names)
+        return _frame(frame, alpha), _facts("", fit, None)
+    if hasattr(fit, "mean_point"):
+        low, high = fit.conf_int_mean(alpha=alpha)
+        value = np.atleast_1d(fit.mean_point).ravel()
+        terms = ["ATE"] if len(value) == 1 else [f"ATE[{place}]" for place in range(len(value))]
+        limits = np.column_stack([np.ravel(low), np.ravel(high)])
+        spread, p = np.ravel(fit.stderr_mean), np.ravel(fit.pvalue())
+        return _tidy(terms, value, spread, alpha, p, limits), _facts("", fit, None)
     try:
         parts = [
-            _econml(part(), alpha)[0] for part in (fit.intercept__inference, fit.coef__inference)
+            _causal(part(), alpha)[0] for part in (fit.intercept__inference, fit.coef__inference)
         ]
     except (AttributeError, TypeError):
         raise CapabilityError(
@@ -300,28 +313,12 @@ def _linear_econml(fit: Any, alpha: float) -> Foreign:
     return pd.concat(parts, ignore_index=True), _facts("", fit, None)
 
 
-def _econml_mean(fit: Any, alpha: float) -> Foreign:
-    low, high = fit.conf_int_mean(alpha=alpha)
-    value = np.atleast_1d(fit.mean_point).ravel()
-    names = ["ATE"] if len(value) == 1 else [f"ATE[{place}]" for place in range(len(value))]
-    limits = np.column_stack([np.ravel(low), np.ravel(high)])
-    spread, p = np.ravel(fit.stderr_mean), np.ravel(fit.pvalue())
-    return _tidy(names, value, spread, alpha, p, limits), _facts("", fit, None)
-
-
-def _pyfixest(fit: Any, alpha: float) -> Foreign:
-    table = fit.tidy()
-    estimate, std_error, p = (table[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
-    frame = _tidy(table.index, estimate, std_error, alpha, p, fit.confint(alpha=alpha))
-    absorbed = getattr(fit, "_fixef", None)
-    absorbed_facts = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
-    return frame, _facts(fit._depvar, fit, getattr(fit, "_N", None), **absorbed_facts)
-
-
 def _maketables(fit: Any, alpha: float) -> Foreign:
     names = {"b": "estimate", "se": "std_error", "p": "p_value"}
-    ends = {f"ci{100 * (1 - alpha):.4g}{side}": f"conf_{end}"
-            for side, end in (("l", "low"), ("u", "high"))}  # fmt: skip
+    ends = {
+        f"ci{100 * (1 - alpha):.4g}{side}": f"conf_{end}"
+        for side, end in (("l", "low"), ("u", "high"))
+    }
     table = fit.__maketables_coef_table__.rename(columns=names | ends)
     stat = getattr(fit, "__maketables_stat__", None)
     outcome = getattr(fit, "__maketables_depvar__", "")
@@ -329,14 +326,14 @@ def _maketables(fit: Any, alpha: float) -> Foreign:
 
 
 READERS: dict[str, Callable[[Any, float], Foreign]] = {
-    "params bse pvalues conf_int": _statsmodels,
-    "params std_errors pvalues conf_int model": _linearmodels,
-    "tidy confint _depvar": _pyfixest,
-    "coef se pval confint": _doubleml,
-    "params_ standard_errors_ summary duration_col": _lifelines,
-    "point_estimate stderr summary_frame": _econml,
-    "coef__inference intercept__inference": _linear_econml,
-    "mean_point stderr_mean conf_int_mean": _econml_mean,
+    "params bse pvalues conf_int": _regression,
+    "params std_errors pvalues conf_int model": _regression,
+    "tidy confint _depvar": _regression,
+    "coef se pval confint": _causal,
+    "params_ standard_errors_ summary duration_col": _regression,
+    "point_estimate stderr summary_frame": _causal,
+    "coef__inference intercept__inference": _causal,
+    "mean_point stderr_mean conf_int_mean": _causal,
     "__maketables_coef_table__": _maketables,
 }
 """Readers of other packages' fits, by attributes that only such fits have, without imports."""

@@ -387,11 +387,11 @@ def checklist(
         guarantee = promise(plan, kind="proven", what=ALL_NUMBERS)
         fields = disclosed(plan, guarantee, plan.request.schema, budget, None)
         price = ", ".join(map(" ".join, _parameters(fields).items()))
-        at = f" at eps = {at_most(row['eps'])}" if len(fits) > 1 else ""
+        point = f" at eps = {at_most(row['eps'])}" if len(fits) > 1 else ""
         sampling = float(row["se_sampling"])
         total = math.hypot(sampling, row["se_privacy"], row["se_nuisances"])
         precision = (
-            f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average "
+            f"With {row['n']:,.0f} rows{point}, the expected {level:.0%} interval of the average "
             f"effect is the estimate +/- {row['half-width from']:.3g} to "
             f"{row['half-width to']:.3g} (in about 80% of fits). The simulated standard error is "
             f"{total:.3g}; {sampling:.3g} from sampling alone."

@@ -70,9 +70,32 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     CapabilityError
         The effect is constant, or not a sum of functions of one modifier and products of two.
     """
-    effect, population = _sum_of_shapes(estimate), estimate.population
-    piece = effect.pieces[0]
-    pairs: list[_Part] = []
+    effect, learner, population = estimate.effect, estimate.plan.learner, estimate.population
+    if isinstance(effect, CellEffect | effects.ArmPolynomials):
+        raise CapabilityError(f"The effect of learner {learner!r} is not a sum of effect curves.")
+    if isinstance(effect, effects.Predicted):
+        raise CapabilityError(
+            "The effect has no terms with bands: most outcomes are at a bound, or it came from a "
+            "separate private estimator. Check the bounds, or use privcate(base='dpebm')."
+        )
+    if isinstance(effect, effects.Answers):
+        raise CapabilityError(
+            "The effect was released only at the points of queries=, so it has no curves."
+        )
+    pieces = () if effect is None else effect.pieces
+    if any(isinstance(piece.additive.features, Fourier) for piece in pieces):
+        raise CapabilityError(
+            "A kernel effect is not a sum of functions of one modifier each. Use learner 'r' or "
+            "'dr'."
+        )
+    if effect is None or any(piece.weight is not None for piece in pieces):
+        raise CapabilityError(
+            f"The effect of learner {learner!r} is not additive, because the propensity combines "
+            "its parts. Use learner 'r', 'dr', 's', or 't'."
+        )
+    if effect.pieces[0].additive.features.size == 1:
+        raise CapabilityError("The effect is constant, so it has no curves.")
+    piece, pairs = effect.pieces[0], list[_Part]()
     # Positions of the basis functions that belong to each modifier.
     features = piece.additive.features
     assert isinstance(features, FeatureMap)
@@ -98,36 +121,6 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     offsets = sum(part.additive.offset for part in effect.pieces)
     intercept = offsets + float(piece.additive.coef[0]) + means
     return _booster(terms, pairs, float(intercept), population.count, effect.reach)
-
-
-def _sum_of_shapes(estimate: Estimate) -> effects.Effect:
-    """The effect, if it is an additive function with or without products."""
-    effect, learner = estimate.effect, estimate.plan.learner
-    if isinstance(effect, CellEffect | effects.ArmPolynomials):
-        raise CapabilityError(f"The effect of learner {learner!r} is not a sum of effect curves.")
-    if isinstance(effect, effects.Predicted):
-        raise CapabilityError(
-            "The effect has no terms with bands: most outcomes are at a bound, or it came from a "
-            "separate private estimator. Check the bounds, or use privcate(base='dpebm')."
-        )
-    if isinstance(effect, effects.Answers):
-        raise CapabilityError(
-            "The effect was released only at the points of queries=, so it has no curves."
-        )
-    pieces = () if effect is None else effect.pieces
-    if any(isinstance(piece.additive.features, Fourier) for piece in pieces):
-        raise CapabilityError(
-            "A kernel effect is not a sum of functions of one modifier each. Use learner 'r' or "
-            "'dr'."
-        )
-    if effect is None or any(piece.weight is not None for piece in pieces):
-        raise CapabilityError(
-            f"The effect of learner {learner!r} is not additive, because the propensity combines "
-            "its parts. Use learner 'r', 'dr', 's', or 't'."
-        )
-    if effect.pieces[0].additive.features.size == 1:
-        raise CapabilityError("The effect is constant, so it has no curves.")
-    return effect
 
 
 def _term(piece: effects.Piece, population: Population, name: str, positions: Integers) -> _Part:
@@ -298,31 +291,24 @@ STATS = {
 
 _MEANT = {
     "see params": "coef coef_",
-    "see bse": "se stderr std_errors HC0_se HC1_se",
-    "see cov_params()": "vcov normalized_cov_params",
+    "see bse": "se",
+    "see cov_params()": "vcov",
     "see conf_int(alpha=0.05)": "confint",
-    "see pvalues": "pvalue pval",
-    "see zvalues": "tstat",
-    "see wald_test('x = 0'), because there is no likelihood": "compare_f_test compare_lr_test",
-    "see summary().as_latex(label=...), .as_html() and .as_markdown()": "to_latex as_latex",
-    "see predict(newdata) of a fit of privcate": "effect cate tau get_margeff",
-    "for effects at new points, use pc.privcate": "predict get_prediction",
-    "fit with pc.private(..., estimand='ATT')": "att ATT",
-    "fit with pc.private(..., estimand='ATO')": "ato ATO",
-    "see gate": "gates groups",
+    "see pvalues": "pvalue",
+    "see predict(newdata) of a fit of privcate": "effect cate tau",
+    "for effects at new points, use pc.privcate": "predict",
+    "fit with pc.private(..., estimand='ATT')": "att",
+    "fit with pc.private(..., estimand='ATO')": "ato",
+    "see gate": "groups",
     "see guarantee": "eps epsilon delta",
-    "see ledger_line, or the Ledger itself": "ledger remaining",
+    "see ledger_line, or the Ledger itself": "ledger",
     "the number of rows is private with neighbors='add_remove'": "nobs",
     "fit again with control=pc.Control(cov_type='HC1')": "get_robustcov_results",
     "it would show the values of single rows; predict(newdata) of a fit of pc.regress or "
-    "pc.privcate has values at new points": "resid residuals fittedvalues data get_influence",
+    "pc.privcate has values at new points": "resid fittedvalues data",
     "a private fit has no likelihood; test terms with wald_test('x = 0')": "llf aic bic",
-    "it was not released; pc.regress releases it with the coefficients": (
-        "rsquared rsquared_adj r2 fvalue f_pvalue"
-    ),
-    "sums of squares were not released; see bse and rsquared of a fit of pc.regress": (
-        "ssr ess scale mse_resid"
-    ),
+    "it was not released; pc.regress releases it with the coefficients": "rsquared rsquared_adj",
+    "sums of squares were not released; see bse and rsquared of a fit of pc.regress": "ssr scale",
 }
 HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
 """Hints by attribute name, used only for attributes that a fit does not have."""
@@ -414,8 +400,14 @@ class Exchange(hypotheses.Tested):
     @property
     def __maketables_coef_table__(self) -> pd.DataFrame:
         wide = self.tidy(0.10)
-        names = {"estimate": "b", "std_error": "se", "statistic": "t", "p_value": "p",
-                 "conf_low": "ci95l", "conf_high": "ci95u"}  # fmt: skip
+        names = {
+            "estimate": "b",
+            "std_error": "se",
+            "statistic": "t",
+            "p_value": "p",
+            "conf_low": "ci95l",
+            "conf_high": "ci95u",
+        }
         frame = self.tidy(0.05).rename(columns=names).set_index("term").rename_axis("Coefficient")
         return frame.assign(ci90l=wide["conf_low"].to_numpy(), ci90u=wide["conf_high"].to_numpy())
 

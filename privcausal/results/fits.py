@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,9 +16,8 @@ from scipy.optimize import brentq
 from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError, write
-from privcausal.estimators import diagnostics, slopes
+from privcausal.estimators import diagnostics, slopes, survival
 from privcausal.estimators.difference import PLACES
-from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
@@ -27,7 +27,7 @@ from privcausal.report.tables import Check, Shape
 from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.panels import clock
 from privcausal.request.request import COHORTS, Budget
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Binary, Interval, level_names
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name, part_words, set_words
 from privcausal.typing import Frame
@@ -187,7 +187,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         self,
         path: str | os.PathLike[str],
         audience: Literal["public", "technical"] = "technical",
-        checks: Sequence[looks.Diagnostic] = (),
+        checks: Sequence[looks.Overlap | looks.Balance] = (),
         labels: tables.Labels | None = None,
     ) -> None:
         """Write the self-contained HTML report to `path`, which ends in .html.
@@ -203,11 +203,18 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         --------
         >>> fit.report("report.html", audience="public")
         """
-        place = document.check_html(path)
+        place = Path(path)
+        suffix = place.suffix.lower()
+        if suffix not in ("", ".html", ".htm"):  # the error shows what to write instead
+            instead = document.INSTEAD.get(suffix, "fit.report('{stem}.html')")
+            raise CapabilityError(
+                f"A report is an HTML file, but {place.name!r} does not end in .html. Write "
+                f"{instead.format(stem=place.stem)}."
+            )
         names = self._labels(labels)
         view = tables.with_labels(self._view(), names)
-        shown, figures = tuple(check.check for check in checks), self._figures(0.05, names)
-        view = replace(view, checks=shown, figures=figures)
+        blocks, figures = tuple(check.check for check in checks), self._figures(0.05, names)
+        view = replace(view, checks=blocks, figures=figures)
         write(place, document.render_report(view, audience))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -289,7 +296,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         def relabelled(*, groups: bool = False) -> pd.DataFrame:
             named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
-            outcome = measured(request) or outcome_name(request, self.estimate.schema)
+            outcome = survival.measured(request) or outcome_name(request, self.estimate.schema)
             return named.rename_axis(tables.relabelled(outcome, labels))
 
         request = self.plan.request
@@ -339,7 +346,13 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> print(fit.methods)
         The estimator was doubly robust (AIPW) with base 'gam'...
         """
-        return document.methods_text(self._view())
+        view = self._view()
+        software = ", ".join(f"{name} {version}" for name, version in view.versions)
+        privacy = " ".join((view.headline[-1], *view.guarantee))
+        methods = " ".join(view.methods)
+        cited = [w for words, w in document.WORKS.items() if words in f"{methods} {privacy}"]
+        references = "\n".join(f"- {work}" for work in sorted([*cited, document.ALWAYS]))
+        return f"{methods}\n\n{privacy}\n\nSoftware: {software}.\n\nReferences\n{references}\n"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -411,7 +424,27 @@ class AteResult(Result):
         ['arm', 'time', 'survival', 'std_error', 'at_risk', 'conf_low', 'conf_high',
          'band_low', 'band_high']
         """
-        return frames.survival_frame(self.estimate, frames.check_alpha(alpha))
+        frames.check_alpha(alpha)
+        estimate, request = self.estimate, self.plan.request
+        if request.horizon is None:
+            raise CapabilityError(
+                "Survival curves require a survival outcome. Write pc.private('Surv(days, died) ~ "
+                "T', data, estimand='RMST', horizon=180)."
+            )
+        coding, parts = estimate.schema[request.formula.treatment], []
+        labels = level_names(coding) if isinstance(coding, Binary) else ()
+        curves = survival.arm_curves(request, survival.released_times(estimate))
+        for label, (curve, replicas) in zip(labels, curves, strict=True):
+            cov = curve.cov(replicas, request.trust.max_rows)
+            sd, value = np.sqrt(np.diag(cov)), curve.survival
+            columns = {"arm": label, "time": survival.times(request), "survival": value}
+            columns |= {"std_error": sd, "at_risk": curve.risk}
+            for name, joint in (("conf", False), ("band", True)):
+                half = frames.critical(cov, alpha, simultaneous=joint) * sd
+                columns[f"{name}_low"] = np.clip(value - half, 0.0, 1.0)
+                columns[f"{name}_high"] = np.clip(value + half, 0.0, 1.0)
+            parts.append(pd.DataFrame(columns))
+        return pd.concat(parts, ignore_index=True)
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
         pictures, formula = super()._pictures(alpha, labels), self.plan.request.formula
@@ -420,28 +453,29 @@ class AteResult(Result):
             for name in (formula.effect_on, formula.treatment, formula.outcome)
         )
 
-        def survival(ax: Any) -> Any:
-            mean = self.plan.request.estimand == "RMST"
-            return plots.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
-
-        def sets() -> pd.DataFrame:
-            value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
-            rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
-            names = pd.Index([f"LATE {part_words(*part)}" for part in parts], name=outcome)
-            return pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
-
-        def stages() -> pd.DataFrame:
-            frame = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
-            return frame[[row.kind == "first stage" for row in self._rows()]]
-
         if self.plan.request.horizon is not None:
-            pictures["survival"] = lambda: self.survival(alpha), survival
+            mean = self.plan.request.estimand == "RMST"
+            pictures["survival"] = (
+                lambda: self.survival(alpha),
+                lambda ax: plots.survival_plot(
+                    self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean
+                ),
+            )
         if self._rows()[0].kind != "late":
             return pictures
+        value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
+        rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
+        names = pd.Index([f"LATE {part_words(*part)}" for part in parts], name=outcome)
+        sets = pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
+        stages = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
+        stages = stages[[row.kind == "first stage" for row in self._rows()]]
         forest = partial(plots.coef_plot, alpha=alpha)
         return {
-            "set": (sets, lambda ax: forest(sets(), ax=ax, title="Confidence set of the LATE")),
-            "first stage": (stages, lambda ax: forest(stages(), ax=ax, title="First stage")),
+            "set": (
+                lambda: sets,
+                lambda ax: forest(sets, ax=ax, title="Confidence set of the LATE"),
+            ),
+            "first stage": (lambda: stages, lambda ax: forest(stages, ax=ax, title="First stage")),
         } | pictures
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
@@ -772,10 +806,21 @@ class CateResult(Result):
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
         def gains() -> pd.DataFrame:
-            effect = self._by_cell("Uplift curves require effects by cell. Use learner='adum'.")
-            return frames.gain_frame(effect, frames.quantile(alpha))
+            cells = self._by_cell("Uplift curves require effects by cell. Use learner='adum'.")
+            return frames.gain_frame(cells, frames.quantile(alpha))
 
         uplift = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
+
+        def effect() -> pd.DataFrame:
+            rows = [
+                (shape.name, shape.kind, *values)
+                for shape in self._shapes(alpha)
+                for values in zip(
+                    shape.grid, shape.estimate, shape.conf_low, shape.conf_high, strict=True
+                )
+            ]
+            columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
+            return pd.DataFrame(rows, columns=columns)
 
         def draw(ax: Any) -> Any:
             shapes = self._shapes(alpha)
@@ -785,7 +830,7 @@ class CateResult(Result):
             return plots.effect_plot(renamed, ax=ax)
 
         return {
-            "effect": (lambda: frames.effect_frame(self._shapes(alpha)), draw),
+            "effect": (effect, draw),
             **super()._pictures(alpha, labels),
             "uplift": (gains, lambda ax: uplift(gains(), ax=ax, alpha=alpha)),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,14 @@ from scipy.stats import norm
 
 from privcausal import accounting
 from privcausal.errors import CapabilityError, Strict, is_number
-from privcausal.estimators import Estimate, slopes, survival
+from privcausal.estimators import Estimate
 from privcausal.features.rows import Rows
 from privcausal.inference import effects
-from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.report.tables import Shape
 from privcausal.request import partition
-from privcausal.request.schema import Binary, Interval, Levels, level_names
-from privcausal.request.terms import ATE_TERM, ResultTerm
+from privcausal.request.schema import Interval, Levels, level_names
 from privcausal.typing import Mask, Matrix, Vector
 
 _DRAWS = 20_000
@@ -60,70 +58,6 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
     return max(single, float(np.quantile(np.abs(draws).max(axis=1), 1 - alpha)))
 
 
-def term_frame(averages: AverageEstimate, rows: Sequence[ResultTerm], z: float) -> pd.DataFrame:
-    """estimate std_error max_bias conf_low conf_high se_sampling p_value of terms.
-
-    A ratio of risks, over all rows or in a group, follows from two mean outcomes. The LATE has the
-    limits of its confidence set.
-    """
-    terms = [*averages.terms, *averages.groups]
-    places = [terms.index(row) for row in rows if row.kind != "ratio"]
-    estimate, se = averages.estimate[places], averages.sd[places]
-    half = averages.half_widths(z)[places]
-    finite = np.isfinite(se)
-    frame = pd.DataFrame(
-        {
-            "estimate": estimate,
-            "std_error": se,
-            "max_bias": np.where(finite, averages.clipping[places], np.nan),
-            "conf_low": estimate - half,
-            "conf_high": estimate + half,
-            "se_sampling": np.where(finite, np.sqrt(np.diag(averages.sampling)[places]), np.nan),
-            "p_value": averages.p[places],
-        },
-        index=pd.Index([str(terms[k]) for k in places], name="term"),
-    )
-    if rows and rows[0].kind == "late":
-        ends = slopes.late_limits(averages, z)
-        p = np.nan if np.isinf(ends).all() else slopes.instrument_tests(averages).p_zero
-        frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = [*ends, p]
-    risks = {(term.arm, term.place): k for k, term in enumerate(terms)}
-    ratios = {
-        str(row): effects.ratio_limits(
-            averages, (risks[0, row.place], risks[1, row.place]), row.of, z
-        )
-        for row in rows[len(places) :]
-    }
-    if not ratios:
-        return frame
-    limits = pd.DataFrame(ratios.values(), index=pd.Index(ratios, name="term"))
-    return pd.concat([frame, limits.set_axis(frame.columns[:-1], axis=1)])
-
-
-def survival_frame(estimate: Estimate, alpha: float) -> pd.DataFrame:
-    """Survival curves of both arms with pointwise limits and simultaneous bands."""
-    request = estimate.plan.request
-    if request.horizon is None:
-        raise CapabilityError(
-            "Survival curves require a survival outcome. Write pc.private('Surv(days, died) ~ T', "
-            "data, estimand='RMST', horizon=180)."
-        )
-    coding, frames = estimate.schema[request.formula.treatment], []
-    labels = level_names(coding) if isinstance(coding, Binary) else ()
-    curves = survival.arm_curves(request, survival.released_times(estimate))
-    for label, (curve, replicas) in zip(labels, curves, strict=True):
-        cov = curve.cov(replicas, request.trust.max_rows)
-        sd, value = np.sqrt(np.diag(cov)), curve.survival
-        columns = {"arm": label, "time": survival.times(request), "survival": value}
-        columns |= {"std_error": sd, "at_risk": curve.risk}
-        for name, joint in (("conf", False), ("band", True)):
-            half = critical(cov, alpha, simultaneous=joint) * sd
-            columns[f"{name}_low"] = np.clip(value - half, 0.0, 1.0)
-            columns[f"{name}_high"] = np.clip(value + half, 0.0, 1.0)
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
-
-
 def with_limits(
     estimate: Vector, spread: Vector, z: float, name: str = "estimate"
 ) -> dict[str, Vector]:
@@ -147,30 +81,6 @@ def within_reach(frame: pd.DataFrame, least: Vector | float, most: Vector | floa
     unknown = outside & ~np.isnan(value)
     p = {"p_value": frame["p_value"].where(~unknown, 1.0)} if "p_value" in frame else {}
     return frame.assign(estimate=value, conf_low=low, conf_high=high, **p)
-
-
-def tested(frame: pd.DataFrame, rows: Sequence[ResultTerm]) -> pd.DataFrame:
-    """The frame with `statistic` (estimate over standard error) and `p_value`, of no effect.
-
-    A ratio equals 1 exactly when the difference is 0, so its row has the test of the difference.
-    The LATE has the test of Anderson and Rubin. With one instrument, it is the test of the reduced
-    form. With several, the statistic is the normal quantile of its p value. Its sign is that of the
-    estimate. Without a finite limit, the LATE has no test; the reduced form has one.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
-    same = {row: replace(ATE_TERM, place=row.place) for row in rows if row.kind == "ratio"}
-    forms = [str(row) for row in rows if row.kind == "reduced form"]
-    if forms:
-        late = frame.loc[str(rows[0])]
-        size = norm.isf(late["p_value"] / 2)
-        if len(forms) == 1 and not np.isnan(size):
-            size = frame["statistic"].abs()[forms[0]]
-        frame.loc[str(rows[0]), "statistic"] = np.copysign(size, late["estimate"])
-    columns = ["statistic", "p_value"]
-    for row, other in same.items():
-        frame.loc[str(row), columns] = frame.loc[str(other), columns]
-    return frame
 
 
 def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.DataFrame:
@@ -205,17 +115,6 @@ def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.Dat
             }
         )
     return pd.DataFrame(lines)
-
-
-def effect_frame(shapes: Sequence[Shape]) -> pd.DataFrame:
-    """modifier kind at estimate conf_low conf_high, one row per point or level of a curve."""
-    columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
-    rows = [
-        (shape.name, shape.kind, *values)
-        for shape in shapes
-        for values in zip(shape.grid, shape.estimate, shape.conf_low, shape.conf_high, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def gain_frame(effect: CellEffect, z: float) -> pd.DataFrame:

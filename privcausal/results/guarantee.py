@@ -10,7 +10,7 @@ from privcausal import accounting
 from privcausal.errors import LedgerError
 from privcausal.estimators import Estimate, describe
 from privcausal.prices import at_least, at_most, column, pair
-from privcausal.report import formats, summary, tables
+from privcausal.report import summary, tables
 from privcausal.request.plan import Plan
 from privcausal.typing import Kind, Neighbors
 
@@ -54,8 +54,8 @@ class Guarantee:
         return f"{price_text(self.epsilon, self.delta)}, {KINDS[self.kind]}"
 
     def _repr_html_(self) -> str:
-        alert = formats.alert_html(tables.ALERTS[self.kind]) if tables.ALERTS[self.kind] else ""
-        return f"<div>{alert}<p>{formats.escape_html(self.statement)}</p></div>"
+        alert = summary.alert_html(tables.ALERTS[self.kind]) if tables.ALERTS[self.kind] else ""
+        return f"<div>{alert}<p>{summary.escape_html(self.statement)}</p></div>"
 
 
 def price_text(epsilon: float, delta: float) -> str:

@@ -44,7 +44,7 @@ class Contrasts(Printed):
         Whether the limits cover all contrasts together.
     kind : str
         Kind of the fit's guarantee.
-    told : Contrasted
+    estimates : Contrasted
         Estimates with the covariance of their noise.
     effect, sd, statistic, tvalue, pvalue : array of shape (k,)
         Columns of `frame`.
@@ -56,19 +56,19 @@ class Contrasts(Printed):
     alpha: float
     simultaneous: bool
     kind: Kind
-    told: effects.Contrasted
+    estimates: effects.Contrasted
 
     effect = property(lambda self: self.frame["estimate"].to_numpy())
     sd = property(lambda self: self.frame["std_error"].to_numpy())
     statistic = tvalue = property(lambda self: self.frame["statistic"].to_numpy())
     pvalue = property(lambda self: self.frame["p_value"].to_numpy())
 
-    df_denom = property(lambda self: self.told.degrees)
+    df_denom = property(lambda self: self.estimates.degrees)
 
     def conf_int(self, alpha: float | None = None) -> Matrix:
         """Limits at level 1 - alpha, shape (k, 2). The default is the level of `frame`."""
         level = self.alpha if alpha is None else frames.check_alpha(alpha)
-        return np.column_stack([*_limits(self.told, level, self.simultaneous).values()][-2:])
+        return np.column_stack([*_limits(self.estimates, level, self.simultaneous).values()][-2:])
 
     def summary_frame(self, alpha: float | None = None) -> pd.DataFrame:
         """`frame` with the columns of statsmodels: coef, std err, z, P>|z| and limits."""
@@ -211,11 +211,11 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
 
 
 def backticked(text: str, terms: Iterable[str]) -> str:
-    """The text with its `unquoted` terms in backticks, which allow any name in an expression.
+    """The text with its terms in backticks, which allow any name in an expression.
 
     Spaces in a term with a call are ignored, as in ``I(x**2)``.
     """
-    names = sorted(unquoted(terms), key=len, reverse=True)
+    names = sorted((term.replace("`", "") for term in terms), key=len, reverse=True)
     short = {"".join(name.split()): name for name in names}
     pattern = "|".join(
         r"\s*".join(map(re.escape, "".join(name.split()))) if "(" in name else re.escape(name)
@@ -226,11 +226,6 @@ def backticked(text: str, terms: Iterable[str]) -> str:
         return f"`{match[0] if match[0] in names else short[''.join(match[0].split())]}`"
 
     return re.sub(rf"(?<![\w`])({pattern})(?![\w`\[])", quoted, text.replace("`", ""))
-
-
-def unquoted(terms: Iterable[str]) -> list[str]:
-    """Names without the backticks that columns such as 'my col' have inside ``C()``."""
-    return [term.replace("`", "") for term in terms]
 
 
 def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -256,7 +251,9 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
         if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
             raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
     try:
-        constraints = LinearConstraints.from_spec(hypotheses, variable_names=unquoted(terms))
+        constraints = LinearConstraints.from_spec(
+            hypotheses, variable_names=[term.replace("`", "") for term in terms]
+        )
     except Exception:
         listed = ", ".join(repr(tables.clean(term)) for term in terms[:10])
         raise CapabilityError(

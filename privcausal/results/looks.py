@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -287,7 +287,7 @@ class _Look(Printed):
     ledger_line: str | None = None
 
     title: ClassVar[str]
-    what: ClassVar[str]
+    what: ClassVar[str] = "this diagnostic only, not the fit,"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -299,6 +299,15 @@ class _Look(Printed):
         """One line; columns as in the fit's `budget`."""
         measured = self.measured
         return frames.budget_lines((measured.release,), measured.plan.request.budget.delta)
+
+    def _check(
+        self, sentence: str, frame: pd.DataFrame, draw: Callable[..., Axes], rows: tuple[int, ...]
+    ) -> Check:
+        """The diagnostic for the report: caption, sentence with the cost, and a small frame."""
+        price = NOT_PRIVATE
+        if self.measured.kind != "none":
+            price = f"Cost: {self.guarantee.short}, in addition to the fit."
+        return Check(self.title, f"{sentence} {price}", frame, draw, rows)
 
     def _summary(self, *content: tables.TableBlock) -> Summary:
         guarantee, line = self.guarantee, tables.Rule("=")
@@ -314,40 +323,8 @@ class _Look(Printed):
         return f"<{type(self).__name__}: {self.guarantee.short}>"
 
 
-class Diagnostic(_Look):
-    """A diagnostic that the report can show: a frame, a sentence and a plot."""
-
-    what: ClassVar[str] = "this diagnostic only, not the fit,"
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The released numbers."""
-        raise NotImplementedError
-
-    @property
-    def sentence(self) -> str:
-        """The result as a sentence."""
-        raise NotImplementedError
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the frame; returns matplotlib axes."""
-        raise NotImplementedError
-
-    def plot_data(self) -> pd.DataFrame:
-        """The numbers behind `plot`: `frame`."""
-        return self.frame
-
-    @property
-    def check(self) -> Check:
-        """The diagnostic for the report: caption, sentence with the cost, and a small frame."""
-        price = NOT_PRIVATE
-        if self.measured.kind != "none":
-            price = f"Cost: {self.guarantee.short}, in addition to the fit."
-        return Check(self.title, f"{self.sentence} {price}", self.frame, self.plot)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Overlap(Diagnostic):
+class Overlap(_Look):
     """Distribution of the released propensity in each arm."""
 
     measured: OverlapCounts
@@ -368,16 +345,20 @@ class Overlap(Diagnostic):
         cells = [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
         return pd.DataFrame(
             {
-                "low": borders[:-1], "high": borders[1:], "treated": treated, "control": control,
+                "low": borders[:-1],
+                "high": borders[1:],
+                "treated": treated,
+                "control": control,
                 "std_error": self.measured.noise_sd,
             },
             index=pd.Index(cells, name="propensity"),
-        )  # fmt: skip
+        )
 
     @property
     def check(self) -> Check:
-        """Without the noise of the counts, which the sentence reports."""
-        return super().check._replace(frame=self.frame[["treated", "control"]].round().astype(int))
+        """For the report, without the noise of the counts, which the sentence has."""
+        counts = self.frame[["treated", "control"]].round().astype(int)
+        return self._check(self.sentence, counts, self.plot, ())
 
     @property
     def sentence(self) -> str:
@@ -418,9 +399,13 @@ class Overlap(Diagnostic):
             return plots.overlap_plot(self.frame, ax, level_names(domain))
         return plots.overlap_plot(self.frame, ax)
 
+    def plot_data(self) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        return self.frame
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Balance(Diagnostic):
+class Balance(_Look):
     """Standardized mean differences, treated minus control, before and after weighting."""
 
     measured: BalanceMeans
@@ -439,18 +424,20 @@ class Balance(Diagnostic):
         means = self.measured
         return pd.DataFrame(
             {
-                "before": means.before, "std_error_before": means.before_sd,
-                "after": means.after, "std_error_after": means.after_sd,
+                "before": means.before,
+                "std_error_before": means.before_sd,
+                "after": means.after,
+                "std_error_after": means.after_sd,
             },
             index=pd.Index(means.terms, name="term"),
-        )  # fmt: skip
+        )
 
     @property
     def check(self) -> Check:
-        """With the noise in words, and room for the names of the columns."""
+        """For the report, with the noise in words, and room for the names of the columns."""
         words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}
         frame = self.frame.rename(columns=words)
-        return super().check._replace(frame=frame, rows=(len(frame),))
+        return self._check(self.sentence, frame, self.plot, (len(frame),))
 
     @property
     def sentence(self) -> str:
@@ -490,6 +477,10 @@ class Balance(Diagnostic):
     def plot(self, ax: Axes | None = None) -> Axes:
         """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
         return plots.balance_plot(self.frame, ax)
+
+    def plot_data(self) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        return self.frame
 
 
 LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}

@@ -278,16 +278,6 @@ class PlanResult(Printed):
         return [plan.cost(stage) for stage in plan.stages]
 
     @property
-    def hidden(self) -> tuple[str, ...]:
-        """How much of the adjustment for covariates noise hides; empty without nuisances."""
-        shares = [self.planner.at(n, eps).hidden for n, eps in self.points]
-        if not np.isfinite(shares).all():
-            return ()
-        least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
-        between = most if least == most else f"{least} to {most}"
-        return (f"Noise hides about {between} of the confounding by covariates.",)
-
-    @property
     def weak(self) -> tuple[str, ...]:
         """Warnings about the weakest planned guarantee; empty if there are none."""
         request = self.planner.request
@@ -417,11 +407,13 @@ class PlanResult(Printed):
         change = neighboring(trust.neighbors, f"one {tables.clean(trust.protected)}")
         often = "once" if self.passes == 1 else f"{self.passes} times"
         notes = [f"Cost of each line: {price}. Neighboring data sets: {change}.", *self.weak]
-        notes += [
-            f"A fit reads the rows {often}.",
-            *self.hidden,
-            _SOURCES[bool(planner.assumed.like)],
-        ]
+        notes.append(f"A fit reads the rows {often}.")
+        shares = [planner.at(n, eps).hidden for n, eps in self.points]
+        if np.isfinite(shares).all():  # it is NaN without nuisances
+            least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+            between = most if least == most else f"{least} to {most}"
+            notes.append(f"Noise hides about {between} of the confounding by covariates.")
+        notes.append(_SOURCES[bool(planner.assumed.like)])
         notes += [text] if (text := getattr(planner.base, "planned", "")) else []
         last = tables.Prose((" ".join(notes),))
         blocks = line, head, line, _grid(self, frame), line, *reading, assumptions, line, last
@@ -558,7 +550,19 @@ def _assumed(result: PlanResult) -> list[str]:
             f", and the propensity explains {shape.confounding:.0%} of the variance of treatment"
         )
         parts.append(treated + (varies if has_covariates else ""))
-    parts += _covariates(planner)
+    invented = {*formula.variables} - {formula.outcome, *formula.coded, *resampled}
+    schema = planner.schema
+    labels = {n for n in invented if isinstance(schema.get(n), Levels) or n in formula.categorical}
+    if invented - labels:
+        parts.append(
+            f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "
+            f"{shape.sd:.0%} of the width of their bounds, and correlations of "
+            f"{shape.correlation:g}"
+        )
+    if labels:
+        parts.append(
+            f"each level of a covariate has {shape.next_level:.0%} of the rows of the one before"
+        )
     if request.weights is not None and request.weights not in resampled:
         parts.append("weights are spread evenly over their bounds")
     if resampled:
@@ -573,20 +577,6 @@ def _assumed(result: PlanResult) -> list[str]:
             listed = ", ".join(tables.clean(name) for name in names)
             parts.append(f"not declared: {listed} ({kind} estimated privately)")
     return [*parts, *_dependence(planner)]
-
-
-def _covariates(planner: Planner) -> Iterator[str]:
-    formula, shape, schema = planner.request.formula, planner.assumed.population, planner.schema
-    invented = {*formula.variables} - {formula.outcome, *formula.coded, *planner.assumed.like}
-    labels = {n for n in invented if isinstance(schema.get(n), Levels) or n in formula.categorical}
-    if invented - labels:
-        yield (
-            f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "
-            f"{shape.sd:.0%} of the width of their bounds, and correlations of "
-            f"{shape.correlation:g}"
-        )
-    if labels:
-        yield f"each level of a covariate has {shape.next_level:.0%} of the rows of the one before"
 
 
 def _dependence(planner: Planner) -> Iterator[str]:

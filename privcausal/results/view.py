@@ -14,7 +14,6 @@ from privcausal.accounting import weak_promise
 from privcausal.estimators.slopes import late_set
 from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
-from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.prices import at_most, pair, percent
 from privcausal.report import tables
@@ -30,7 +29,11 @@ def view_of(
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, z = plan.request, frames.quantile(alpha)
     trust, averages, words = request.trust, estimate.averages, words_of(request)
-    region = _region(averages, z, alpha) if words.in_set and averages is not None else ""
+    region = ""
+    if words.in_set and averages is not None:  # a set that is not one bounded interval
+        parts = late_set(averages, z)
+        if len(parts) != 1 or not np.isfinite(parts[0]).all():
+            region = set_words(parts, alpha)
     description = estimators.describe(estimate)
     cohorts = request.estimand == COHORTS
     outcome = outcome_name(request, estimate.schema)
@@ -61,6 +64,7 @@ def view_of(
         sensitivity = looks.sensitivity_of(result, alpha)
         robustness = "" if sensitivity.randomised else sensitivity.sentence
     variation = looks.variation(result, alpha) if shapes else ""
+    sources, bias, adjustment = _uncertainty(result, z)
     return tables.FitView(
         title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
         outcome=measured(request) or outcome,
@@ -77,10 +81,10 @@ def view_of(
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=variation,
         varies=variation != looks.FLAT,
-        uncertainty=_sources(result),
-        bias=f"{_interval_sentence(result, z)} {region}".strip(),
+        uncertainty=sources,
+        bias=f"{bias} {region}".strip(),
         region=region,
-        adjustment=_adjustment(averages),
+        adjustment=adjustment,
         tails=" ".join(tails(estimate)),
         parallel=BRACKETS * brackets,
         budget=_budget(result).replace({"stage": dict(description.stages)}),
@@ -231,51 +235,54 @@ def _range(domain: Domain) -> str:
     return "[0, 1]"
 
 
-def _sources(result: base.ReleasedFit) -> tuple[tables.VarianceSource, ...]:
-    averages, lead = result.estimate.averages, result._lead
-    # There is only one number; the notes explain it.
-    if averages is None or result.plan.request.mode == "paper":
-        return ()
-    total = float(averages.cov[lead, lead])
-    parts = (
-        ("sampling", float(averages.sampling[lead, lead]), "random sampling of rows"),
-        ("privacy", float(averages.privacy[lead, lead]), "noise added for privacy"),
-        ("nuisances", float(averages.remainder[lead] ** 2), "error of the nuisance models"),
-    )
-    if not np.isfinite(total):
-        return ()
-    return tuple(
-        tables.VarianceSource(name, float(np.sqrt(v)), v / total, words)
-        for name, v, words in parts
-        if v > 0
-    )
-
-
-def _interval_sentence(result: base.ReleasedFit, z: float) -> str:
-    """How the first interval allows for bias, or how the interval of a LATE is made."""
-    averages, lead = result.estimate.averages, result._lead
+def _uncertainty(
+    result: base.ReleasedFit, z: float
+) -> tuple[tuple[tables.VarianceSource, ...], str, str]:
+    """About the first number: sources of its error, its interval, and what adjustment did."""
+    averages, lead, bias = result.estimate.averages, result._lead, ""
+    sources: tuple[tables.VarianceSource, ...] = ()
     if averages is None:
-        return ""
+        return (), "", ""
+    # A published mechanism has only one number; the notes explain it.
+    total = float(averages.cov[lead, lead])
+    if result.plan.request.mode != "paper" and np.isfinite(total):
+        parts = (
+            ("sampling", float(averages.sampling[lead, lead]), "random sampling of rows"),
+            ("privacy", float(averages.privacy[lead, lead]), "noise added for privacy"),
+            ("nuisances", float(averages.remainder[lead] ** 2), "error of the nuisance models"),
+        )
+        sources = tuple(
+            tables.VarianceSource(name, float(np.sqrt(v)), v / total, words)
+            for name, v, words in parts
+            if v > 0
+        )
+    # How the interval allows for bias, or how the interval of a LATE is made.
     if words_of(result.plan.request).in_set:
-        return "The interval inverts the test of Anderson and Rubin, so it need not be symmetric."
-    if not 0 < averages.clipping[lead] < np.inf or not 0 < averages.sd[lead] < np.inf:
-        return ""
-    several = len(averages.terms) + len(averages.groups) > 1
-    of = averages.names[lead] if several else "the estimate"
-    factor, normal = f"{averages.half_widths(z)[lead] / averages.sd[lead]:.2f}", f"{z:.2f}"
-    if factor == normal:
-        return ""
-    return (
-        f"Max bias: the influence of extreme rows was limited (clipped). Because this can bias "
-        f"{of}, its interval extends {factor} standard errors to each side, not {normal}."
-    )
-
-
-def _region(averages: AverageEstimate, z: float, alpha: float) -> str:
-    """The confidence set of a LATE, if it is not one bounded interval."""
-    parts = late_set(averages, z)
-    closed = len(parts) == 1 and np.isfinite(parts[0]).all()
-    return "" if closed else set_words(parts, alpha)
+        bias = "The interval inverts the test of Anderson and Rubin, so it need not be symmetric."
+    elif 0 < averages.clipping[lead] < np.inf and 0 < averages.sd[lead] < np.inf:
+        several = len(averages.terms) + len(averages.groups) > 1
+        of = averages.names[lead] if several else "the estimate"
+        factor, normal = f"{averages.half_widths(z)[lead] / averages.sd[lead]:.2f}", f"{z:.2f}"
+        if factor != normal:
+            bias = (
+                "Max bias: the influence of extreme rows was limited (clipped). Because this can "
+                f"bias {of}, its interval extends {factor} standard errors to each side, not "
+                f"{normal}."
+            )
+    # How far adjustment moved the first average, and what noise hides of it.
+    adjustment = ""
+    if np.isfinite(averages.hidden):
+        if np.isfinite(averages.unadjusted):
+            ends = [averages.unadjusted, float(averages.estimate[0])]
+            before, after = tables.alike(ends, averages.sd[0])
+            adjustment = (
+                f"Adjustment for covariates moved the estimate from about {before} to {after}. "
+            )
+        adjustment += (
+            f"Noise hides about {averages.hidden:.0%} of the covariates' confounding; the interval "
+            "allows for it."
+        )
+    return sources, bias, adjustment
 
 
 def set_words(parts: Sequence[tuple[float, float]], alpha: float) -> str:
@@ -413,22 +420,6 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
         value, low, high = tables.interval(table.iloc[place], digits=2)
         sentences.append(f"{name}: {value} ({low} to {high}).")
     return tuple(sentences)
-
-
-def _adjustment(averages: AverageEstimate | None) -> str:
-    """How far adjustment for covariates moved the first average, and what noise hides of it."""
-    if averages is None or not np.isfinite(averages.hidden):
-        return ""
-    moved = ""
-    if np.isfinite(averages.unadjusted):
-        values = tables.alike([averages.unadjusted, float(averages.estimate[0])], averages.sd[0])
-        moved = (
-            f"Adjustment for covariates moved the estimate from about {values[0]} to {values[1]}. "
-        )
-    return (
-        f"{moved}Noise hides about {averages.hidden:.0%} of the covariates' confounding; the "
-        "interval allows for it."
-    )
 
 
 def _protected(promise: guarantee.Guarantee) -> str:

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcausal import cli
+from privcausal import auditing, cli
 from privcausal.accounting import Ledger, ledger
-from privcausal.auditing import selftest
 from privcausal.vault import noise
 
-QUICK = [name for name in selftest.CHECKS if name != "replay on neighbors"]
+QUICK = [name for name in auditing.SELF_TESTS if name != "replay on neighbors"]
 
 
 def only(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[bool, str]:
-    monkeypatch.setattr(selftest, "CHECKS", {name: selftest.CHECKS[name]})
-    (found,) = selftest.findings()
+    monkeypatch.setattr(auditing, "SELF_TESTS", {name: auditing.SELF_TESTS[name]})
+    (found,) = auditing.selftest()
     return found
 
 
@@ -31,8 +30,8 @@ def test_it_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_fits_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = {name: selftest.CASES[name] for name in ("trial", "adum, count and sum")}
-    monkeypatch.setattr(selftest, "CASES", cases)
+    cases = {name: auditing.CASES[name] for name in ("trial", "adum, count and sum")}
+    monkeypatch.setattr(auditing, "CASES", cases)
     holds, line = only(monkeypatch, "replay on neighbors")
     assert holds
     assert "4 fits, 12 claims: all hold" in line
@@ -76,10 +75,12 @@ def test_faults_are_found(fault: Any, name: str, monkeypatch: pytest.MonkeyPatch
 def test_the_command_prints_a_line_per_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(selftest, "CHECKS", {"accounting": selftest.CHECKS["accounting"]})
+    monkeypatch.setattr(
+        auditing, "SELF_TESTS", {"ledger: changes": auditing.SELF_TESTS["ledger: changes"]}
+    )
     assert cli.main(["selftest"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].split()[:2] == ["ok", "accounting"]
+    assert out[0].split()[:2] == ["ok", "ledger:"]
     assert out[1] == "All checks passed."
 
 
@@ -89,7 +90,7 @@ def test_a_failure_is_exit_4_and_quotes_nothing(
     def stop() -> str:
         raise ValueError("CANARY")
 
-    monkeypatch.setattr(selftest, "CHECKS", {"a check": stop})
+    monkeypatch.setattr(auditing, "SELF_TESTS", {"a check": stop})
     assert cli.main(["selftest"]) == 4
     printed = capsys.readouterr()
     assert "FAIL  a check" in printed.out

@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from privcausal.auditing.audits import Departure
+from privcausal.auditing import Departure
 from privcausal.errors import PrivcausalError
 
 _FLAGS = __future__.annotations.compiler_flag

@@ -14,8 +14,15 @@ import pytest
 from report_fakes import HOSTILE, ate_view, cate_view, hostile_view
 
 from privcausal.errors import CapabilityError
-from privcausal.report.formats import escape_markdown
-from privcausal.report.summary import BELOW, TIDY, Comparison, Statistic, compared, summarize
+from privcausal.report.summary import (
+    BELOW,
+    TIDY,
+    Comparison,
+    Statistic,
+    compared,
+    escape_markdown,
+    summarize,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 FACTS = {
@@ -261,7 +268,7 @@ def test_word_documents(tmp_path: Path) -> None:
 
 
 def test_word_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privcausal.report.formats.find_spec", lambda name: None)
+    monkeypatch.setattr("privcausal.report.summary.find_spec", lambda name: None)
     with pytest.raises(CapabilityError, match=r"privcausal\[word\]"):
         table().to_word(tmp_path / "table.docx")
     assert not (tmp_path / "table.docx").exists()

@@ -9,8 +9,7 @@ import pytest
 from report_fakes import HOSTILE, ate_view, cate_view, effects, hostile_view, uplift_view
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.report.formats import escape_latex
-from privcausal.report.summary import summarize
+from privcausal.report.summary import escape_latex, summarize
 from privcausal.report.tables import FitView, Prose, Shape, Table, TableColumn, TableGrid
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])")

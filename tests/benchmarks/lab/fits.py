@@ -150,7 +150,7 @@ def lab() -> str:
 @cache
 def code() -> str:
     """Digest of the package, without comments and docstrings, reports and tools apart."""
-    apart = {"report", "auditing", "cli.py", "__main__.py", "datasets.py"}
+    apart = {"report", "auditing.py", "cli.py", "__main__.py", "datasets.py"}
     files = sorted(PACKAGE.rglob("*.py"))
     return code_digest(f for f in files if f.relative_to(PACKAGE).parts[0] not in apart)
 

@@ -1,23 +1,28 @@
-"""`audit`: test a fit's privacy claim on two neighboring tables.
+"""Privacy audits: lower bounds on the privacy loss of a fit, and a self-test of this machine.
 
-The tables are ordinary rows, and one unit at a corner of the declared domains. All rows are
-invented, because an audit tests the mechanism and uses only domains. Their answers give lower
-bounds on the privacy loss.
+`audit` tests a fit's claim on two neighboring tables. The tables are ordinary rows, and one unit at
+a corner of the declared domains. All rows are invented, because an audit tests the mechanism and
+uses only domains. Their answers give lower bounds on the privacy loss.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import math
+import multiprocessing
+import shutil
+import sqlite3
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -25,7 +30,7 @@ from threadpoolctl import threadpool_limits
 from privcausal import accounting, api, errors, estimators
 from privcausal.accounting import PICO, rho_of
 from privcausal.accounting.price import epsilon_at
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, LedgerError
 from privcausal.estimators.bases import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
@@ -34,7 +39,7 @@ from privcausal.request.factors import group_columns
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import Budget, Control, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
-from privcausal.testing import Call, drawn_again, recorded
+from privcausal.testing import Call, drawn_again, drawn_noise, recorded
 from privcausal.typing import Integers, Neighbors, Vector
 
 if TYPE_CHECKING:
@@ -50,6 +55,8 @@ SEED = 4
 """Seed of the noise in the answers that all tables receive. Any answers are valid. With this seed,
 every query of the catalog meets tables that are hard for it."""
 
+Measure = Literal["mu", "epsilon"]
+
 FitCall = Callable[[Any], Any]
 """Fits a table and returns its result."""
 
@@ -62,7 +69,7 @@ def record(
     fit: FitCall, table: Any, seed: int = SEED, *, system: bool = False
 ) -> tuple[tuple[Call, ...], Any]:
     """The queries of one fit and its result, with noise from a seed or with real noise."""
-    with quiet(), recorded(seed, system=system) as recorder:
+    with warnings.catch_warnings(action="ignore"), recorded(seed, system=system) as recorder:
         result = fit(table)
     return tuple(recorder.calls), result
 
@@ -75,7 +82,7 @@ def replay(
     Raise `Departure` if the neighbor differs in its number of queries, in a public part of a query,
     or in any byte of the released result.
     """
-    with quiet(), recorded(seed, answers) as recorder:
+    with warnings.catch_warnings(action="ignore"), recorded(seed, answers) as recorder:
         try:
             other: Any = fit(table)
         except (IndexError, ValueError):  # an answer is missing, or has another shape
@@ -87,22 +94,16 @@ def replay(
         same = (a.name, a.law, a.scale) == (b.name, b.law, b.scale)
         if not (same and np.array_equal(a.weights, b.weights)):
             raise Departure(f"a neighboring table received {b.name!r} with different noise")
-    if _document(other) != _document(result):
-        raise Departure("a neighboring table led to different released numbers")
-    return tuple(recorder.calls)
-
-
-def _document(result: Any) -> bytes:
-    """The whole released result: the releases, and what is computed from them."""
+    # The whole released result: the releases, and what is computed from them.
+    documents = []
     with TemporaryDirectory() as folder:
         path = Path(folder) / "fit.json"
-        result.save(path)
-        return path.read_bytes() + str(result.summary(full=True)).encode()
-
-
-def quiet() -> warnings.catch_warnings[None]:
-    """Suppress warnings of fits within this block; the audit's tables are small on purpose."""
-    return warnings.catch_warnings(action="ignore")
+        for fitted in (other, result):
+            fitted.save(path)
+            documents.append(path.read_bytes() + str(fitted.summary(full=True)).encode())
+    if documents[0] != documents[1]:
+        raise Departure("a neighboring table led to different released numbers")
+    return tuple(recorder.calls)
 
 
 def loss(first: Sequence[Call], second: Sequence[Call]) -> float:
@@ -112,45 +113,17 @@ def loss(first: Sequence[Call], second: Sequence[Call]) -> float:
         for a, b in zip(first, second, strict=True)
     ]
     moved = np.concatenate(moves) if moves else np.zeros(0)
-    return float(np.linalg.norm(moved, 1 if law(first) == "laplace" else 2))
+    return float(np.linalg.norm(moved, 1 if measure_of(first) == "epsilon" else 2))
 
 
-def law(calls: Iterable[Call]) -> str:
-    """The noise distribution of these queries, which must be the same for all."""
+def measure_of(calls: Iterable[Call]) -> Measure:
+    """mu for Gaussian noise or epsilon for Laplace noise; all queries must have the same kind."""
     laws = {call.query.law for call in calls}
     if len(laws) != 1:
         raise CapabilityError(
             "A white-box audit requires one kind of noise in all queries, Gaussian or Laplace."
         )
-    return laws.pop()
-
-
-class Drawn(NamedTuple):
-    """Repeatedly drawn real answers on two tables."""
-
-    # `first`, `second`: log likelihood ratios, shape (trials,)
-    first: Vector
-    second: Vector
-    # How often each differing number reached or passed its exact value on the second table, shape
-    # (k,). Noise is added on the first table for `quiet`, on the second table for `beyond`.
-    quiet: Integers
-    beyond: Integers
-
-
-def draw(first: Sequence[Call], second: Sequence[Call], trials: int) -> Drawn:
-    """Draw `trials` answers on each table."""
-    ratios = np.zeros((2, trials))
-    counts: tuple[list[Integers], list[Integers]] = ([], [])
-    for a, b in zip(first, second, strict=True):
-        differs = a.exact != b.exact
-        query = replace(a.query, weights=a.query.weights[differs])
-        way = np.sign(b.exact - a.exact)[differs]
-        for side, exact in enumerate((a.exact[differs], b.exact[differs])):
-            moved = differs.any()
-            noisy = drawn_again(query, exact, trials) if moved else np.zeros((trials, 0), int)
-            ratios[side] += _ratio(noisy, a, b, differs)
-            counts[side].append(np.count_nonzero(way * (noisy - b.exact[differs]) >= 0, axis=0))
-    return Drawn(ratios[0], ratios[1], *map(np.concatenate, counts))
+    return "epsilon" if laws.pop() == "laplace" else "mu"
 
 
 def _ratio(noisy: Any, first: Call, second: Call, differs: Any) -> Vector:
@@ -182,20 +155,18 @@ def _ratio(noisy: Any, first: Call, second: Call, differs: Any) -> Vector:
 # draws with every number far out. Such draws are too rare to count, so `product_bound` counts each
 # number separately.
 
-Measure = Literal["mu", "epsilon"]
-
 QUANTILE_CUTS = 200
 """So many quantiles of the first half are tried as thresholds."""
 
 
-def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -> float:
+def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = None) -> float:
     """A lower bound on mu, valid with probability 1 - `level`, from draws of a statistic.
 
-    The statistic must tend to be larger under `two`.
+    The statistic must tend to be larger under `second`.
 
     Parameters
     ----------
-    one, two : Vector, shapes (n,) and (m,)
+    first, second : Vector, shapes (n,) and (m,)
         Independent draws on two neighboring tables.
     level : float
         Probability that the bound exceeds the truth, in (0, 1).
@@ -207,16 +178,16 @@ def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -
     float
         0 if the draws give no evidence of a loss.
     """
-    return _bound(one, two, level, cut, None)
+    return _bound(first, second, level, cut, None)
 
 
 def epsilon_bound(
-    one: Vector, two: Vector, level: float, delta: float = 0.0, cut: float | None = None
+    first: Vector, second: Vector, level: float, delta: float = 0.0, cut: float | None = None
 ) -> float:
     """A lower bound on epsilon at `delta`, like `mu_bound`."""
     if not 0 <= delta < 1:
         raise CapabilityError("delta of an audit must be at least 0 and below 1.")
-    return _bound(one, two, level, cut, delta)
+    return _bound(first, second, level, cut, delta)
 
 
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
@@ -631,7 +602,7 @@ def audit(
     rows. One unit is at a corner of the domains, or at a quarter of a covariate's bounds, and is
     replaced by another such unit, added or removed. The audit reads no data and makes no charge.
     The better the fit's answers distinguish the two tables, the larger is the lower bound on its
-    loss (see `privcausal.auditing.audits`).
+    loss (see `privcausal.auditing`).
 
     Parameters
     ----------
@@ -707,40 +678,16 @@ def audit(
 # -- white box -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """Exact answers on every table given the same noisy answers, and the first table's result."""
+def _answers(
+    target: AuditTarget, *, singly: bool
+) -> tuple[tuple[tuple[Call, ...], ...], Any, tuple[int, int]]:
+    """Exact answers on every table given the same noisy ones, the first result, the worst pair.
 
-    calls: tuple[tuple[Call, ...], ...]
-    result: Any
-
-    def of(self, query: str) -> _Answers:
-        """The answers of one query only."""
-        calls = tuple(tuple(c for c in table if c.query.name == query) for table in self.calls)
-        return replace(self, calls=calls)
-
-    def worst(self, among: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """The pair of tables with the largest loss."""
-        return max(among, key=lambda p: loss(self.calls[p[0]], self.calls[p[1]]))
-
-    def charged(self, query: str) -> float:
-        """mu or epsilon charged for the releases of a query."""
-        releases = self.result.estimate.releases
-        charges = [r.charge for r in releases if r.charge.query == query]
-        if not charges:
-            raise CapabilityError(
-                "A query of this fit has no line in the budget. Pass a callable as statistic=."
-            )
-        if law(self.of(query).calls[0]) == "laplace":
-            return float(sum(c.cost.epsilon for c in charges) / accounting.PICO)
-        return math.sqrt(2 * sum(c.alone for c in charges) / accounting.PICO)
-
-
-def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
-    """Answers on all tables; `singly` requires a fit charged by the noise of each answer."""
+    `singly` requires a fit charged by the noise of each answer.
+    """
     answers, result = record(target.fit, target.tables[0])
     if singly:
-        plan, gaussian = result.estimate.plan, law(answers) == "gaussian"
+        plan, gaussian = result.estimate.plan, measure_of(answers) == "mu"
         # For a stage in rho, delta is the probability that its proof fails, in addition to the cost
         # of its noise. For selected labels, delta pays for revealing which labels exist.
         other = any(s.delta for s in plan.stages if not s.rho or s.heading == "bounds")
@@ -750,32 +697,75 @@ def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
                 "audited one by one. Pass a callable: statistic=lambda fit: fit.params['ATE']."
             )
     others = (replay(target.fit, table, answers, result) for table in target.tables[1:])
-    return _Answers((answers, *others), result)
+    calls = (answers, *others)
+    return calls, result, worst_pair(calls, target.pairs)
+
+
+def worst_pair(
+    calls: Sequence[Sequence[Call]], pairs: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    """The pair of tables with the largest loss."""
+    return max(pairs, key=lambda pair: loss(calls[pair[0]], calls[pair[1]]))
 
 
 def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
-    answers = _answers(target, singly=True)
-    names = list(dict.fromkeys(call.query.name for call in answers.calls[0]))
-
-    def drawn(name: str, answers: _Answers, claimed: float) -> Line:
-        first, second = (answers.calls[k] for k in answers.worst(target.pairs))
-        draws, share = draw(first, second, trials), level / (len(names) + 1)
-        if _measure(first) == "mu":
-            bound = mu_bound(draws.first, draws.second, share)
+    calls, result, pair = _answers(target, singly=True)
+    names = list(dict.fromkeys(call.query.name for call in calls[0]))
+    share = level / (len(names) + 1)
+    lines = []
+    for name in names:
+        of_query = [[call for call in table if call.query.name == name] for table in calls]
+        charges = [r.charge for r in result.estimate.releases if r.charge.query == name]
+        if not charges:
+            raise CapabilityError(
+                "A query of this fit has no line in the budget. Pass a callable as statistic=."
+            )
+        if measure_of(of_query[0]) == "epsilon":
+            claimed = float(sum(c.cost.epsilon for c in charges) / PICO)
         else:
-            # The larger of two bounds for Laplace noise: number by number, and all together
-            singly = product_bound(draws.beyond, draws.quiet, trials, share / 2)
-            bound = max(epsilon_bound(draws.first, draws.second, share / 2), singly)
-        return Line(name, _measure(first), claimed, loss(first, second), bound, trials)
+            claimed = math.sqrt(2 * sum(c.alone for c in charges) / PICO)
+        i, j = worst_pair(of_query, target.pairs)
+        lines.append(_drawn_line(name, of_query[i], of_query[j], claimed, trials, share))
+    first, second = (calls[k] for k in pair)
+    whole = _drawn_line(ALL_TOGETHER, first, second, _promised(result), trials, share)
+    return [*lines, whole, *_as_epsilon(whole, result)]
 
-    lines = [drawn(name, answers.of(name), answers.charged(name)) for name in names]
-    whole = drawn(ALL_TOGETHER, answers, _promised(answers.result))
-    return [*lines, whole, *_as_epsilon(whole, answers.result)]
+
+def _drawn_line(
+    name: str,
+    first: Sequence[Call],
+    second: Sequence[Call],
+    claimed: float,
+    trials: int,
+    level: float,
+) -> Line:
+    """A claim against `trials` answers drawn on each of two tables."""
+    # Log likelihood ratios, shape (2, trials). How often each differing number reached or passed
+    # its exact value on the second table, with the noise added on the first and on the second.
+    ratios = np.zeros((2, trials))
+    counts: tuple[list[Integers], list[Integers]] = ([], [])
+    for a, b in zip(first, second, strict=True):
+        differs = a.exact != b.exact
+        query = replace(a.query, weights=a.query.weights[differs])
+        way = np.sign(b.exact - a.exact)[differs]
+        for side, exact in enumerate((a.exact[differs], b.exact[differs])):
+            moved = differs.any()
+            noisy = drawn_again(query, exact, trials) if moved else np.zeros((trials, 0), int)
+            ratios[side] += _ratio(noisy, a, b, differs)
+            counts[side].append(np.count_nonzero(way * (noisy - b.exact[differs]) >= 0, axis=0))
+    measure = measure_of(first)
+    if measure == "mu":
+        bound = mu_bound(ratios[0], ratios[1], level)
+    else:
+        # The larger of two bounds for Laplace noise: number by number, and all together
+        quiet, beyond = map(np.concatenate, counts)
+        singly = product_bound(beyond, quiet, trials, level / 2)
+        bound = max(epsilon_bound(ratios[0], ratios[1], level / 2), singly)
+    return Line(name, measure, claimed, loss(first, second), bound, trials)
 
 
 def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
-    answers = _answers(target, singly=True)
-    i, j = answers.worst(target.pairs)
+    answers, fitted, (i, j) = _answers(target, singly=True)
     first, second = target.tables[i], target.tables[j]
     ratios = np.zeros((2, trials))
     for k in range(trials):
@@ -787,12 +777,10 @@ def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
                 differs = a.exact != b.exact
                 ratio = float(_ratio(a.noisy[None, differs], a, b, differs)[0])
                 ratios[side, k] += ratio * (-1) ** side
-    exact = loss(answers.calls[i], answers.calls[j])
-    measure = _measure(answers.calls[0])
-    lower = epsilon_bound if measure == "epsilon" else mu_bound
-    bound = lower(ratios[0], ratios[1], level)
-    line = Line(ALL_TOGETHER, measure, _promised(answers.result), exact, bound, trials)
-    return [line, *_as_epsilon(line, answers.result)]
+    exact, measure = loss(answers[i], answers[j]), measure_of(answers[0])
+    bound = _bound(ratios[0], ratios[1], level, None, 0.0 if measure == "epsilon" else None)
+    line = Line(ALL_TOGETHER, measure, _promised(fitted), exact, bound, trials)
+    return [line, *_as_epsilon(line, fitted)]
 
 
 _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
@@ -801,17 +789,13 @@ _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
 }
 
 
-def _measure(calls: Sequence[Call]) -> Measure:
-    return "epsilon" if law(calls) == "laplace" else "mu"
-
-
 # -- the fit's guarantee ---------------------------------------------------------------------
 
 
 def _promised(result: Any) -> float:
     """mu = sqrt(2 rho) of the whole fit, or its pure epsilon."""
     plan = result.estimate.plan
-    return math.sqrt(2 * plan.rho / accounting.PICO) if plan.rho else plan.epsilon / accounting.PICO
+    return math.sqrt(2 * plan.rho / PICO) if plan.rho else plan.epsilon / PICO
 
 
 def _as_epsilon(line: Line, result: Any) -> list[Line]:
@@ -820,7 +804,7 @@ def _as_epsilon(line: Line, result: Any) -> list[Line]:
         return []
     budget = result.estimate.plan.request.budget
     exact, bound = (
-        epsilon_at(budget.delta, math.floor(accounting.PICO * min(mu, 30.0) ** 2 / 2), 0)
+        epsilon_at(budget.delta, math.floor(PICO * min(mu, 30.0) ** 2 / 2), 0)
         for mu in (line.exact, line.bound)
     )
     name = f"epsilon at delta={as_typed(budget.delta)}"
@@ -834,12 +818,11 @@ def _outputs(
     statistic: AuditStatistic, target: AuditTarget, trials: int, level: float
 ) -> list[Line]:
     """The loss shown by one released number, using only the noise of real fits."""
-    answers = _answers(target, singly=False)
-    i, j = answers.worst(target.pairs)
+    _, first_result, (i, j) = _answers(target, singly=False)
     values: list[list[float]] = [[], []]
     for side, table in enumerate((target.tables[i], target.tables[j])):
         for _ in range(trials):
-            with quiet():
+            with warnings.catch_warnings(action="ignore"):
                 fit = target.fit(table)
             try:
                 value = float(statistic(fit))
@@ -852,8 +835,8 @@ def _outputs(
             values[side].append(value if math.isfinite(value) else sys.float_info.max)
     first, second = (np.array(v, np.float64) for v in values)
     pairs = (first, second), (second, first)
-    budget = answers.result.estimate.plan.request.budget
-    delta = answers.result.guarantee.delta
+    budget = first_result.estimate.plan.request.budget
+    delta = first_result.guarantee.delta
     # The table with the larger number is unknown, so both directions are tried.
     bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in pairs)
     name = f"the statistic, epsilon at delta={as_typed(delta)}"
@@ -952,3 +935,200 @@ def audit_all(*, trials: int = 10_000, level: float = 1e-3) -> AuditResult:
         place = f"{name}, {neighbors}"
         lines += [replace(line, query=f"{place}: {line.query}") for line in result.lines]
     return AuditResult("all catalog fits", tuple(lines), level, "both", departed)
+
+
+# Self-test on this machine: noise, replay and ledger. All rows are invented. If possible, a check
+# also tries a planted fault, because a check that detects no faults would pass too.
+
+CHECK_LEVEL = 1e-6
+"""Approximate probability that a check fails on correct code, for each check that draws noise."""
+
+CHECK_DRAWS = 20_000
+
+# fork starts at once where it is safe; spawn elsewhere
+CONTEXT: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+CAP = rho_of(2.0, 1e-5, gdp=True)
+
+
+class SelfTestFailure(Exception):
+    """A check failed; the message is its figure."""
+
+
+def selftest() -> Iterator[tuple[bool, str]]:
+    """Run every check in turn: whether it passes, and a line with its subject and its figure."""
+    for name, check in SELF_TESTS.items():
+        passes = False
+        try:
+            figure, passes = check(), True
+        except SelfTestFailure as failure:
+            figure = str(failure)
+        except Exception as error:
+            figure = f"stopped by {type(error).__name__}"
+        yield passes, f"{'ok  ' if passes else 'FAIL'}  {name:<30} {figure}"
+
+
+def _need(holds: bool, words: str) -> None:
+    if not holds:
+        raise SelfTestFailure(words)
+
+
+# -- noise -------------------------------------------------------------------------------------
+
+
+def _law_of_noise() -> str:
+    """Test discrete Gaussian and Laplace noise at three scales; scales 10% off must be detected."""
+    laws: tuple[Any, ...] = ("gaussian", "laplace")
+    for law in laws:
+        for scale in (1.0, 30.0, 1e4):
+            drawn = drawn_noise(law, scale, CHECK_DRAWS)
+            right = _chance(drawn, law, scale) > CHECK_LEVEL
+            _need(right, f"{law} noise does not have the scale {scale:g}")
+            for off in (0.9, 1.1):
+                seen = _chance(drawn, law, off * scale) < CHECK_LEVEL
+                _need(seen, f"{law} noise: a scale that is 10% off was not detected")
+        again = drawn_noise(law, 1e12, 2_000)
+        _need(len(np.unique(again)) > 1_990, f"{law} noise repeats values")
+    return f"2 distributions, scales 1 to 1e4, {CHECK_DRAWS} draws each; 10% off is detected"
+
+
+def _chance(drawn: Any, law: str, scale: float) -> float:
+    """Probability of a deviation from `scale` at least as large as seen, if `scale` is right."""
+    from scipy.stats import chisquare, gamma
+
+    if law == "laplace" and scale < 10:  # on whole numbers, test the probabilities themselves
+        k = np.arange(-60, 61)
+        mass = np.exp(-np.abs(k) / scale)
+        expected = len(drawn) * mass / mass.sum()
+        counts = np.bincount(np.clip(drawn, -60, 60).astype(int) + 60, minlength=121)
+        big = expected >= 10
+        seen, wanted = (np.append(v[big], v[~big].sum()) for v in (counts.astype(float), expected))
+        return float(chisquare(seen, wanted).pvalue)
+    size = np.abs(drawn) / scale
+    # Sums of squared normal numbers, and of absolute Laplace numbers, have a gamma distribution.
+    power, shape = (size**2 / 2, 0.5) if law == "gaussian" else (size, 1.0)
+    below = gamma(shape * len(drawn)).cdf(power.sum())
+    return float(2 * min(below, 1 - below))
+
+
+# -- replay and audits -------------------------------------------------------------------------
+
+
+def _replayed() -> str:
+    """Replay every catalog fit under both relations, on neighbors with the first fit's answers."""
+    result = audit_all(trials=2, level=CHECK_LEVEL)
+    _need(result.departed is None, str(result.departed))
+    for line in result.lines:
+        _need(line.holds, f"{line.query}: a claim is refuted")
+    most = max(line.exact / line.claimed for line in result.lines)
+    _need(most > 0.99, "no invented pair comes close to its claim")
+    fits, claims = len(CASES) * len(get_args(Neighbors)), len(result.lines)
+    return f"{fits} fits, {claims} claims: all hold, largest loss {most:.3f} of its claim"
+
+
+# -- the ledger --------------------------------------------------------------------------------
+
+
+def _processes_keep_the_cap() -> str:
+    """Four processes start together and request twice the ledger's cap."""
+    parts, charges = 40, 20
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "study.db"
+        ledger = accounting.Ledger(path, "selftest", 2.0)
+        barrier, counts = CONTEXT.Barrier(4), CONTEXT.SimpleQueue()
+        arguments = (path, barrier, counts, charges, CAP // parts)
+        children = [
+            CONTEXT.Process(target=_spend, args=(*arguments, k), daemon=True) for k in range(4)
+        ]
+        for child in children:
+            child.start()
+        answered = sum(counts.get() for _ in children)
+        for child in children:
+            child.join()
+        _need(answered == ledger.fits == parts, f"{answered} of {parts} charges accepted")
+        ledger.verify()
+    return f"4 processes, {4 * charges} charges, cap {parts}: {answered} accepted"
+
+
+def _selftest_charge(rho: int) -> accounting.Charge:
+    cost = accounting.Cost(rho, gdp=True)
+    return accounting.Charge("selftest", "none", "none", "substitute", 1.0, 1.0, cost)
+
+
+def _spend(path: Path, barrier: Any, counts: Any, charges: int, price: int, name: int) -> None:
+    ledger = accounting.Ledger.open(path)
+    barrier.wait(60)
+    answered = 0
+    for k in range(charges):
+        with contextlib.suppress(accounting.BudgetExhaustedError):
+            ledger.charge(f"{name}-{k}", [_selftest_charge(price)])
+            answered += 1
+    counts.put(answered)
+
+
+def _kills_lose_nothing() -> str:
+    """A process is killed at a random time: every charge confirmed to it must be on the disk."""
+    kills = 8
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "study.db"
+        ledger = accounting.Ledger(path, "selftest", 2.0)
+        for number in range(kills):
+            before = ledger.fits
+            reader, writer = CONTEXT.Pipe(duplex=False)
+            child = CONTEXT.Process(target=_spend_on, args=(path, writer, number), daemon=True)
+            child.start()
+            writer.close()
+            answered = len(reader.recv_bytes())
+            time.sleep(0.003 * number)
+            child.kill()
+            child.join()
+            with contextlib.suppress(EOFError):
+                while True:
+                    answered += len(reader.recv_bytes())
+            charged = ledger.fits - before
+            _need(answered <= charged <= answered + 1, f"{answered} confirmed, {charged} charged")
+        ledger.verify()
+    return f"{kills} kills, {charged + before} charges: none lost"
+
+
+def _spend_on(path: Path, pipe: Any, name: int) -> None:
+    ledger = accounting.Ledger.open(path)
+    for k in range(100_000):
+        ledger.charge(f"{name}-{k}", [_selftest_charge(1)])
+        pipe.send_bytes(b"x")
+
+
+def _changes_are_noticed() -> str:
+    """A ledger that was changed, truncated, rolled back or lost its head must refuse everything."""
+    changes = ("edit", "truncate", "roll back", "lose head", "delete")
+    for change in changes:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "study.db"
+            ledger = accounting.Ledger(path, "selftest", 2.0)
+            ledger.charge("first", [_selftest_charge(10)])
+            if change == "edit":
+                with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+                    connection.execute("DROP TRIGGER charges_no_UPDATE")
+                    connection.execute("UPDATE charges SET rho = 0")
+            elif change == "truncate":
+                path.write_bytes(path.read_bytes()[:-2_000])
+            elif change == "roll back":
+                old = shutil.copy2(path, path.with_name("old"))
+                ledger.charge("second", [_selftest_charge(10)])
+                shutil.copy2(old, path)
+            else:
+                lost = path.with_name(path.name + ".head") if change == "lose head" else path
+                lost.unlink()
+            with contextlib.suppress(LedgerError):
+                accounting.Ledger.open(path)
+                raise SelfTestFailure(f"not detected: {change}")
+    return f"{len(changes)} kinds of change and loss: all detected"
+
+
+SELF_TESTS: dict[str, Callable[[], str]] = {
+    "noise distribution": _law_of_noise,
+    "replay on neighbors": _replayed,
+    "ledger: processes share a cap": _processes_keep_the_cap,
+    "ledger: processes killed": _kills_lose_nothing,
+    "ledger: changes": _changes_are_noticed,
+}
