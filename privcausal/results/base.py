@@ -24,7 +24,7 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
 from privcausal.request.request import COHORTS, Request
-from privcausal.request.schema import Binary, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
 from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.results import frames
 from privcausal.results.guarantee import Guarantee, guarantee_of
@@ -158,6 +158,7 @@ CODE_WIDTH = 88
 
 
 def _domain_code(domain: Interval | Levels | Binary) -> str:
+    domain = domain.raw if isinstance(domain, Transformed) else domain
     if isinstance(domain, Interval):
         if domain.natural:
             return f"pc.Interval({domain.lo!r}, {domain.hi!r}, natural=True)"

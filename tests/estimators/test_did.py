@@ -335,7 +335,7 @@ def test_whatever_rows_hold_nothing_of_them_is_told(data: Any) -> None:
                 frame[name] = pd.Series([values.get(dtype, 1)] * n).astype(dtype)
         with seeded_noise(1):
             try:
-                did(frame, "Y ~ T | X")
+                did(frame, "Y ~ T | X", neighbors="add_remove")  # also how many there are
                 told.append("")
             except PrivcausalError as error:
                 told.append(f"{type(error).__name__}: {error}")

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
 from results_fits import (
@@ -301,3 +302,12 @@ def test_prices_are_not_counted_twice() -> None:
     budget = variant("r on linear").budget
     prices = price_frame(budget)["price"].to_numpy()
     assert prices.tolist() == budget["rho"].tolist()
+
+
+def test_a_call_of_a_logarithm_has_the_bounds_of_its_column() -> None:
+    """Not those of the logarithm, at which it is not defined."""
+    amounts = np.random.default_rng(0).uniform(0.2, 5, 500)
+    bounds = {"Y": (0.2, 5.0)}
+    with testing.seeded_noise(1):
+        fit = pc.regress("np.log(Y) ~ 1", pd.DataFrame({"Y": amounts}), bounds=bounds, eps=4)
+    assert f"bounds={bounds}" in fit.call
