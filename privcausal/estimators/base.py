@@ -283,7 +283,6 @@ def finish(
     """The fit, with alerts and notes on its averages, overlap, and covariates."""
     alerts, request = state.alerts, state.request
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
-    clipped = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     if request.formula.terms and not state.design.columns:
         alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
     if estimate is not None:
@@ -295,14 +294,24 @@ def finish(
             alerts["noise"] = HIDDEN_ALERT.format(estimand=estimate.terms[0])
         if state.propensity is None:  # a known propensity was declared, not counted
             estimate = replace(estimate, treated=float(np.mean(e)))
-        divides = any(ESTIMANDS[name].by_e for name in request.estimands if name in ESTIMANDS)
-        if clipped > POOR_OVERLAP and divides and state.propensity is None and "arm" not in alerts:
-            limits = {"clip": state.clip, "other": 1 - state.clip}
+        # The score of the ATE divides by e and 1 - e, that of the ATT by 1 - e for the treated.
+        divided = [k for k in request.estimands if k in ESTIMANDS and ESTIMANDS[k].by_rest]
+        by_e, most = any(ESTIMANDS[k].by_e for k in divided), state.clip * (1 + 1e-9)
+        small = (1 - e <= most) | (by_e & (e <= most))
+        clipped = float(np.average(small, weights=None if by_e else e)) if divided else 0.0
+        if clipped > POOR_OVERLAP and state.propensity is None and "arm" not in alerts:
+            text = OVERLAP_NOTE.format(
+                about=NOT_ESTIMABLE.format(divided[0]) if clipped > MOST_CUT else "about",
+                share=clipped,
+                rows="rows" if by_e else "treated rows",
+                where=f"below {state.clip:.2g} or " if by_e else "",
+                high=1 - state.clip,
+                estimand=divided[0],
+            )
             if clipped > MOST_CUT:
-                text = OVERLAP_NOTE.format(about=NOT_ESTIMABLE, share=clipped, **limits)
                 alerts["overlap"] = text
             else:
-                notes = (OVERLAP_NOTE.format(about="about", share=clipped, **limits), *notes)
+                notes = (text, *notes)
     return state.finished(state.design, state.population, effect, nuisances, estimate, notes)
 
 
@@ -360,11 +369,11 @@ POOR_OVERLAP, MOST_CUT = 0.1, 0.5
 """Shares of rows with clipped propensities above which the result adds a note or an alert."""
 
 OVERLAP_NOTE = (
-    "Poor overlap: {about} {share:.0%} of the rows have a propensity below {clip:.2g} or above "
-    "{other:.4g}. For these rows, the ATE extrapolates from the outcome model. Consider "
-    "estimand='ATO', which weights rows by overlap."
+    "Poor overlap: {about} {share:.0%} of the {rows} have a propensity {where}above {high:.4g}. "
+    "For these rows, the {estimand} extrapolates from the outcome model. Consider estimand='ATO', "
+    "which weights rows by overlap."
 )
-NOT_ESTIMABLE = "these data hardly show the ATE; estimand='ATO' is the effect in the overlap. About"
+NOT_ESTIMABLE = "these data hardly show the {}; estimand='ATO' is the effect in the overlap. About"
 
 
 def average_doubts(estimate: AverageEstimate) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -152,6 +152,21 @@ def test_a_plain_difference_that_two_estimates_do_not_share_is_not_shown() -> No
     assert "Poor overlap: these data hardly show the ATE" in shown
 
 
+def test_poor_overlap_of_the_treated_is_told_for_the_att_too() -> None:
+    """Its score divides by 1 - e, which is small for most of the treated rows."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 8000)
+    t = rng.random(8000) < 1 / (1 + np.exp(-5 * x - 1))
+    y = (x + t * (1 + x) + 0.3 * rng.normal(size=8000)).clip(-3, 4)
+    data, limits = pd.DataFrame({"Y": y, "T": t * 1, "X": x}), {"Y": (-3, 4), "X": (-1, 1)}
+    for estimand in ("ATT", "ATO"):
+        with seeded_noise(1):
+            fit = pc.private("Y ~ T | X", data, bounds=limits, eps=4, estimand=estimand)
+        shown = " ".join(fit.alerts.get("overlap", "").split())
+        assert ("these data hardly show the ATT" in shown) == (estimand == "ATT")
+        assert ("of the treated rows have a propensity above 0.9" in shown) == (estimand == "ATT")
+
+
 @pytest.mark.slow
 def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
     """Within a fifth, for noise changes the weights, and beside the whole in every output."""
