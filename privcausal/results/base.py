@@ -579,8 +579,8 @@ class ReleasedFit(Printed):
 
         Examples
         --------
-        >>> float(fit.glance()["epsilon"].iloc[0])
-        0.9999999998963176
+        >>> round(float(fit.glance()["epsilon"].iloc[0]), 6)
+        1.0
         """
         promise, plan, size = self.guarantee, self.estimate.plan, self.estimate.size
         row = {

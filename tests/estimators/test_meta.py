@@ -340,7 +340,7 @@ def test_paper_mode_runs_interpret(learner: str) -> None:
 @pytest.mark.parametrize("learner", ["dr", "r"])
 def test_paper_mode_clips_only_if_asked(learner: str) -> None:
     """Noise at a small epsilon takes estimates beyond the range of the outcome."""
-    data, found = study(400), {}
+    data, found = study(900), {}
     for clip in (False, True):
         with pc.testing.seeded_noise(3):
             fit_ = pc.paper.dpebm(

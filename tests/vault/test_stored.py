@@ -98,7 +98,8 @@ def test_same_numbers_as_memory(learner: str, tmp_path: Path, monkeypatch: Any) 
 def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, monkeypatch: Any) -> None:
     """Types are what formula and bounds say: labels for G and the unit, else numbers."""
     file = places(tmp_path)["csv"]
-    options = {"unit": "pid", "max_rows": 2, "base": "linear"}
+    bounds = BOUNDS | {"T": [0, 1], "B": [0, 1]}
+    options = {"unit": "pid", "max_rows": 2, "base": "linear", "bounds": bounds}
     expected = document(read_file(file), tmp_path, **options)
     monkeypatch.setattr(stored, "STREAM", 211)
     assert document(file, tmp_path, **options) == expected
