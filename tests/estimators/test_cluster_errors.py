@@ -304,7 +304,7 @@ def test_the_plan_has_the_stages_of_the_fit(formula: str) -> None:
     )
     with seeded_noise(3):
         found = fit(data, formula, eps=4.0)
-    planned = plan.planner.plan(4.0)
+    planned = plan.planner.plan(4.0, len(data))
     assert [(s.name, s.rho) for s in planned.stages] == [
         (s.name, s.rho) for s in found.plan.stages
     ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -12,13 +11,13 @@ import pytest
 import statsmodels.formula.api as smf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_estimands import Seen, uncut
+from test_estimands import Seen
 from text_type import TEXT
+from textbook import textbook
 
 import privcausal as pc
 from privcausal.errors import PrivcausalError
-from privcausal.estimators import averages
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-5, 10), "X": (0, 1), "Z": (-1, 1), "G": ["a", "b"]}
 FORMULA = "Y ~ T | X + Z"
@@ -51,11 +50,7 @@ def did(frame: Any, formula: str = FORMULA, **options: Any) -> Any:
 
 
 def noiseless(frame: Any, formula: str = FORMULA, **options: Any) -> Any:
-    with (
-        zero_noise(),
-        mock.patch.object(averages, "score_cut", uncut),
-        mock.patch.object(averages, "FACTORS", (np.inf,)),
-    ):
+    with textbook():
         return did(frame, formula, **options)
 
 

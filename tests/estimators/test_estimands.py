@@ -5,19 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
 from learners_contract import SPLITS
+from textbook import textbook
 
 import privcausal as pc
-from privcausal.estimators import averages
 from privcausal.estimators.nuisances import remainder_weight
 from privcausal.features.rows import read_points
-from privcausal.inference.cuts import Cut, Extremes
 from privcausal.request.terms import ResultTerm
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -58,17 +56,8 @@ def fit(estimand: str, data: pd.DataFrame, **options: Any) -> Any:
 # -- without noise -----------------------------------------------------------------------------
 
 
-def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
-    """No cut."""
-    return Cut(4 * float(extremes.largest.max()), 0.0)
-
-
 def noiseless(estimand: str, data: pd.DataFrame, **options: Any) -> Any:
-    with (
-        zero_noise(),
-        mock.patch.object(averages, "score_cut", uncut),
-        mock.patch.object(averages, "FACTORS", (np.inf,)),
-    ):
+    with textbook():
         return fit(estimand, data, **options)
 
 

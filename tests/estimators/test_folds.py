@@ -7,10 +7,11 @@ from unittest import mock
 import numpy as np
 import pytest
 from learners_contract import BOUNDS, FORMULA, study
+from textbook import weight_limits
 
 import privcausal as pc
-from privcausal.estimators import averages, nuisances
 from privcausal.estimators import boosting as boosted
+from privcausal.estimators import nuisances
 from privcausal.inference.confounding import Remainder
 from privcausal.testing import seeded_noise
 
@@ -39,8 +40,8 @@ def test_both_folds_count(learner: str) -> None:
 
     with (
         seeded_noise(3),
+        weight_limits(np.inf),
         mock.patch.object(nuisances, "_remainder", seen),
-        mock.patch.object(averages, "FACTORS", (np.inf,)),
     ):
         call = pc.private if learner == "private" else pc.privcate
         more = {} if learner == "private" else {"learner": learner}

@@ -12,15 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import chi2, norm
+from textbook import textbook
 
 import privcausal as pc
 from privcausal import vault
 from privcausal.errors import CapabilityError
-from privcausal.estimators import slopes
 from privcausal.estimators.slopes import instrument_tests, late_limits, late_set
 from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.cuts import Cut
-from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import late_terms
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -60,18 +58,10 @@ def two_stage(data: pd.DataFrame, names: list[str]) -> float:
     return float(fitted @ y / (fitted @ t))
 
 
-def uncut(extremes: Any, *_: Any, **__: Any) -> Cut:
-    return Cut(4 * float(extremes.largest.max()), 0.0)
-
-
 @pytest.mark.parametrize("names", [["Z1", "Z2"], ["Z2", "Z3"], ["Z1", "Z2", "Z3"]])
 def test_without_noise_it_is_two_stage_least_squares(names: list[str]) -> None:
     data = study()
-    with (
-        zero_noise(),
-        mock.patch.object(slopes, "score_cut", uncut),
-        mock.patch.dict(PRIORS.__dict__, norm_quantile=1.0),
-    ):
+    with textbook(norm_quantile=1.0):
         found = fit(data, f"Y ~ T | A | T ~ {' + '.join(names)}", base="linear")
     assert found.params["LATE"] == pytest.approx(two_stage(data, names), abs=1e-5)
     assert list(found.params.index) == list(map(str, late_terms(names)))
@@ -108,7 +98,7 @@ def test_instruments_that_contradict_each_other() -> None:
 def test_an_instrument_that_is_a_combination_of_others(more: str, of: dict[str, Any]) -> None:
     """It is named, and the set has the degrees of freedom of the others."""
     data = study(10_000).assign(Z4=lambda d: 2 * d["Z3"], Z5=lambda d: 1 - d["Z1"])
-    with zero_noise(), mock.patch.object(slopes, "score_cut", uncut):
+    with textbook():
         one = fit(data)
         other = fit(data, f"{FORMULA} + {more}", bounds=BOUNDS | of)
     assert "collinear" not in one.alerts

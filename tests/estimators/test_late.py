@@ -5,20 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
+from textbook import textbook
 
 import privcausal as pc
-from privcausal.estimators import slopes as plr
 from privcausal.estimators.slopes import late_limits
 from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.cuts import Cut, Extremes
-from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import late_terms
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 sys.path.insert(0, str(REFERENCE))
@@ -35,17 +32,9 @@ def fit(kind: str, data: pd.DataFrame, **options: Any) -> Any:
     return pc.private(asked.pop("formula"), data, **asked)
 
 
-def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
-    return Cut(4 * float(extremes.largest.max()), 0.0)
-
-
 def exact(kind: str, data: pd.DataFrame, **options: Any) -> Any:
     """Without noise, and without the weights of rows that lie far out."""
-    with (
-        zero_noise(),
-        mock.patch.object(plr, "score_cut", uncut),
-        mock.patch.dict(PRIORS.__dict__, norm_quantile=1.0),
-    ):
+    with textbook(norm_quantile=1.0):
         return fit(kind, data, base="linear", **options)
 
 

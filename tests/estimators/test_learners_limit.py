@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
 from learners_contract import BOUNDS, FORMULA, GROUPS, study
+from textbook import textbook
 
 import privcausal as pc
-from privcausal.estimators import S, averages
+from privcausal.estimators import S
 from privcausal.features.functions import ArmMean
 from privcausal.features.rows import read_points
-from privcausal.inference import cuts
-from privcausal.inference.cuts import Cut, Extremes
 from privcausal.testing import zero_noise
 
 SIZE = 2000
@@ -28,25 +26,10 @@ a Gram of mean size 1 errs by about 2^-16 / sqrt(2000), and a coefficient by tha
 condition number, at most some 30 here: 1e-5; five times that is allowed."""
 
 
-def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
-    """No cut."""
-    return Cut(4 * float(extremes.largest.max()), 0.0)
-
-
-def at_the_bound(sizes: cuts.AbsHistogram, *_: Any, **__: Any) -> float:
-    """No cut: the one that a learner would choose trades bias for noise."""
-    return float(sizes.edges[-1])
-
-
 @lru_cache
 def noiseless(learner: Any, base: str = "linear") -> Any:
     call: Any = pc.private if learner == "private" else partial(pc.privcate, learner=learner)
-    with (
-        zero_noise(),
-        mock.patch.object(cuts, "threshold_for_effect", at_the_bound),
-        mock.patch.object(averages, "score_cut", uncut),
-        mock.patch.object(averages, "FACTORS", (np.inf,)),
-    ):
+    with textbook():
         return call(FORMULA, study(SIZE), base=base, eps=2.0, bounds=BOUNDS, groups=GROUPS)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -11,16 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from learners_contract import BOUNDS, FORMULA, GROUPS, study
+from textbook import textbook
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.estimators import averages, meta
 from privcausal.estimators import base as learners_base
+from privcausal.estimators import meta
 from privcausal.estimators.averages import average_target
 from privcausal.inference import cuts
-from privcausal.inference.cuts import Cut, Extremes
 from privcausal.inference.priors import PRIORS
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 
 @lru_cache
@@ -132,16 +131,9 @@ def test_a_pilot_changes_no_slope_without_noise() -> None:
     def plain(state: Any, nuisances: Any, centre: float, tau: Any) -> Any:
         return average_target(state, nuisances, centre)
 
-    def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
-        return Cut(4 * float(extremes.largest.max()), 0.0)
-
     found = []
     for replaced in (average_target, plain):
-        with (
-            zero_noise(),
-            mock.patch.object(averages, "score_cut", uncut),
-            mock.patch.object(learners_base, "average_target", replaced),
-        ):
+        with textbook(), mock.patch.object(learners_base, "average_target", replaced):
             found.append(
                 pc.privcate(
                     FORMULA, study(2000), eps=2.0, bounds=BOUNDS, groups=GROUPS, learner="r"
@@ -162,10 +154,7 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
     y = 6 * x * t + 0.2 * rng.standard_normal(n)
     frame = pd.DataFrame({"X1": x, "T": t, "Y": np.clip(y, -7, 7)})
 
-    def narrow(*_: Any, **__: Any) -> Cut:
-        return Cut(2.0, 0.0)
-
-    with zero_noise(), mock.patch.object(averages, "score_cut", narrow):
+    with textbook(cut=2.0):
         fit = pc.privcate(
             "Y ~ T | X1", frame, eps=4.0, bounds={"Y": (-7, 7), "X1": (-1, 1)}, propensity=0.5
         )
@@ -181,15 +170,7 @@ def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
         seen.append((given[2], found))
         return found, products
 
-    def at_the_bound(sizes: cuts.AbsHistogram, *_: Any, **__: Any) -> float:
-        return float(sizes.edges[-1])
-
-    with (
-        zero_noise(),
-        mock.patch.object(cuts, "threshold_for_effect", at_the_bound),
-        mock.patch.object(meta, "PRIORS", replace(PRIORS, least_left=1.0)),
-        mock.patch.object(meta, "second_release", spy),
-    ):
+    with textbook(least_left=1.0), mock.patch.object(meta, "second_release", spy):
         pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
     ((first, both),) = seen
     assert np.abs(first.cross).max() > 10

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from textbook import weight_limits
 
 import privcausal as pc
 from privcausal.estimators import averages, nuisances
@@ -45,12 +46,12 @@ def test_noise_asks_for_even_weights_and_confounding_for_its_own() -> None:
     assert abs(plenty.estimate[0] - 1) < 4 * np.sqrt(plenty.cov[0, 0])
 
 
-def test_what_a_limit_leaves_out_is_in_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_limit_leaves_out_is_in_the_interval() -> None:
     """Rows weighed as in a difference of means: the law grows, and the truth stays inside."""
     frame = study(20_000, 1.2)
     free = fitted(frame, 2).estimate.averages
-    monkeypatch.setattr(averages, "FACTORS", (1.0,))
-    held = fitted(frame, 2).estimate.averages
+    with weight_limits(1.0):
+        held = fitted(frame, 2).estimate.averages
     assert held.weight == 1
     assert held.remainder[0] > 1.5 * free.remainder[0]
     assert held.privacy[0, 0] < free.privacy[0, 0]
@@ -58,14 +59,13 @@ def test_what_a_limit_leaves_out_is_in_the_interval(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_predicted_error_is_chosen() -> None:
     """Of all limits, each tried alone under the same noise, but for what the histogram adds."""
     frame, errors = study(4000, 0.5), {}
     chosen = fitted(frame, 1).estimate.averages
     for factor in averages.FACTORS:
-        monkeypatch.setattr(averages, "FACTORS", (factor,))
-        found = fitted(frame, 1).estimate.averages
-        errors[factor] = found.sd[0]
+        with weight_limits(factor):
+            errors[factor] = fitted(frame, 1).estimate.averages.sd[0]
     assert chosen.weight in errors
     assert chosen.sd[0] <= 1.1 * min(errors.values())
     assert max(errors.values()) > 1.1 * min(errors.values()), "or the choice would not matter"

@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from textbook import textbook
 
 import privcausal as pc
-from privcausal.estimators import slopes as plr
-from privcausal.inference.cuts import Cut, Extremes
-from privcausal.inference.priors import PRIORS
+from privcausal.estimators import nuisances
 from privcausal.testing import seeded_noise, zero_noise
 
 FORMULA = "Y ~ T | X1 + X2"
@@ -43,10 +42,6 @@ def fit(kind: str, data: pd.DataFrame, **options: Any) -> Any:
     return pc.private(FORMULA, data, estimand="PLR", bounds=bounds, **options)
 
 
-def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
-    return Cut(4 * float(extremes.largest.max()), 0.0)
-
-
 @pytest.mark.parametrize("kind", TREATMENTS)
 def test_without_noise_it_is_least_squares(kind: str) -> None:
     """Frisch and Waugh (1933): all slopes jointly, with the sandwich as their covariance.
@@ -56,12 +51,7 @@ def test_without_noise_it_is_least_squares(kind: str) -> None:
     data = study(kind, 1500)
     ols = smf.ols("Y ~ T + X1 + X2", data).fit(cov_type="HC0")
     own = [name for name in ols.params.index if name.startswith("T")]
-    with (
-        zero_noise(),
-        mock.patch.object(plr, "score_cut", uncut),
-        mock.patch.object(plr.nu, "RESIDUAL_SHARE", 8.0),
-        mock.patch.dict(PRIORS.__dict__, norm_quantile=1.0),
-    ):
+    with textbook(norm_quantile=1.0), mock.patch.object(nuisances, "RESIDUAL_SHARE", 8.0):
         found = fit(kind, data, base="linear")
     assert found.params.to_numpy() == pytest.approx(ols.params[own].to_numpy(), abs=1e-6)
     cov = ols.cov_params().loc[own, own].to_numpy()
@@ -143,7 +133,7 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
     text = str(found.summary(full=True))
     assert "Private Partially Linear Effect" in text
     assert {"a number": "T in [-20, 20]", "several arms": "3 arms vs. a"}[kind] in text
-    assert "clipped" not in text
+    assert "clipped to [" not in text  # no propensity divides
     terms = ["T[T.b]", "T[T.c]", "T[T.d]"] if kind == "several arms" else ["PLR"]
     assert found.params.index.tolist() == terms
     found.save(tmp_path / "fit.json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -10,15 +9,14 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+from textbook import textbook
 
 import privcausal as pc
 from privcausal.estimators import meta
 from privcausal.estimators.bases import Gam
 from privcausal.features.basis import Interactions
-from privcausal.inference import cuts
 from privcausal.inference.effects import Effect
-from privcausal.inference.priors import PRIORS
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 BOUNDS = {"Y": (-4, 6), "X1": (0, 1), "X2": (0, 1), "X3": (0, 1), "G": ["a", "b"]}
 FORMULA = "Y ~ T | X1 + X2 + X3 + C(G)"
@@ -123,13 +121,8 @@ def test_without_noise_both_releases_say_the_same() -> None:
         seen.append((given[2], out[0]))
         return out
 
-    all_left = replace(PRIORS, least_left=1.0, rescaled_norm_quantile=1.0)
     with (
-        zero_noise(),
-        mock.patch.object(
-            cuts, "threshold_for_effect", lambda sizes, *_, **__: float(sizes.edges[-1])
-        ),
-        mock.patch.object(meta, "PRIORS", all_left),
+        textbook(least_left=1.0, rescaled_norm_quantile=1.0),
         mock.patch.object(meta, "second_release", spy),
     ):
         pc.privcate(FORMULA, study(16_000), bounds=BOUNDS, eps=1.0)

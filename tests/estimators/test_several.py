@@ -10,15 +10,14 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+from textbook import textbook
 
 import privcausal as pc
-from privcausal.estimators import averages
 from privcausal.estimators import private as several
 from privcausal.estimators.averages import WeightedNuisances as Weighed
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.cuts import Cut, Extremes
 from privcausal.testing import seeded_noise, zero_noise
 
 FORMULA = "Y ~ T | X1 + X2"
@@ -44,10 +43,6 @@ def fit(data: pd.DataFrame, **options: Any) -> Any:
     return pc.private(options.pop("formula", FORMULA), data, **{"bounds": BOUNDS} | options)
 
 
-def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
-    return Cut(4 * float(extremes.largest.max()), 0.0)
-
-
 def test_without_noise_it_is_the_doubly_robust_mean_of_each_arm() -> None:
     """With given nuisances: the means of m + 1(T = k) (Y - m)/p, and their joint covariance."""
     data = study(1500)
@@ -56,11 +51,7 @@ def test_without_noise_it_is_the_doubly_robust_mean_of_each_arm() -> None:
         Weighed((Nuisance(Constant(a), Constant(0.0), Constant(b)),), Remainder(0.0, 0.0))
         for a, b in zip(p.tolist(), m.tolist(), strict=True)
     ]
-    with (
-        zero_noise(),
-        mock.patch.object(several, "weighed", side_effect=given),
-        mock.patch.object(averages, "score_cut", uncut),
-    ):
+    with textbook(), mock.patch.object(several, "weighed", side_effect=given):
         found = fit(data, groups="site")
     own = data["T"].to_numpy()[:, None] == np.array(list("abc"))
     scores = m + own * (data["Y"].to_numpy()[:, None] - m) / p

@@ -14,13 +14,12 @@ import statsmodels.formula.api as smf
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
+from textbook import textbook
 
 import privcausal as pc
 from privcausal import vault
 from privcausal.errors import CapabilityError, SchemaError
-from privcausal.estimators import averages
 from privcausal.features.rows import Rows
-from privcausal.inference.cuts import Cut
 from privcausal.inference.population import WeightLaw, weight_edges
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -46,16 +45,12 @@ def fit(data: Any, formula: str = FORMULA, **options: Any) -> Any:
         return pc.private(formula, data, **options)
 
 
-def uncut(extremes: Any, *_: Any, **__: Any) -> Cut:
-    return Cut(float(extremes.largest.max()), 0.0)
-
-
 # -- without noise -------------------------------------------------------------------------------
 
 
 def test_without_covariates_it_is_the_weighted_difference_in_means() -> None:
     data = survey()
-    with zero_noise(), mock.patch.object(averages, "score_cut", uncut):
+    with textbook():
         found = fit(data, "Y ~ T", groups=["G"])
     expected = smf.wls("Y ~ T", data, weights=data["w"]).fit(cov_type="HC0")
     assert found.params.iloc[0] == pytest.approx(expected.params["T"], abs=1e-4)
@@ -91,7 +86,7 @@ def test_ratios_and_several_arms_have_weighted_means() -> None:
     def mean(rows: Any) -> float:
         return float(np.average(data["high"][rows], weights=data["w"][rows]))
 
-    with zero_noise(), mock.patch.object(averages, "score_cut", uncut):
+    with textbook():
         ratio = fit(data, "high ~ T", estimand="RR", bounds=bounds)
         arms = fit(data, "high ~ arm", bounds=bounds)
     for t in (0, 1):
