@@ -72,7 +72,9 @@ def audited(case: str, relation: Neighbors, told: str, trials: int) -> list[Row]
         found = audit_case(case, relation, trials=trials, level=level)
     else:
         law, by = NARROW[case]
-        with planted(f"vault.noise:_{law}", "scale=scale", f"scale=scale / {by}"):
+        space = {"gaussian": 'l2_distance(T="f64")', "laplace": 'l1_distance(T="i64")'}[law]
+        narrow = f"{space}, scale=scale"
+        with planted("vault.noise:_sampler", narrow, f"{narrow} / {by}"):
             found = audit_case(case, relation, trials=trials, level=level)
     return [_row(case, relation, told, line) for line in _lines(found)]
 
