@@ -16,13 +16,13 @@ from trees import FILES, PACKAGE, tree
 
 import privcausal as pc
 
-MOST_FUNCTIONS = 52.6
+MOST_FUNCTIONS = 51.3
 """Of 1,000 lines. A ratchet: it goes down with what is written, to 42."""
 
-MOST_FILES = 119
+MOST_FILES = 116
 """A ratchet too, to 115."""
 
-LONGEST_WAY = {"functions": 735, "files": 55, "depth": 34}
+LONGEST_WAY = {"functions": 725, "files": 53, "depth": 34}
 """Of a warm fit by learner "r". A ratchet, to 500 functions in 36 files, 28 deep."""
 
 SHARED = {"private", "dpcate"}
