@@ -294,21 +294,20 @@ def finish(
             alerts["noise"] = HIDDEN_ALERT.format(estimand=estimate.terms[0])
         if state.propensity is None:  # a known propensity was declared, not counted
             estimate = replace(estimate, treated=float(np.mean(e)))
-        # The score of the ATE divides by e and 1 - e, that of the ATT by 1 - e for the treated.
-        divided = [k for k in request.estimands if k in ESTIMANDS and ESTIMANDS[k].by_rest]
-        by_e, most = any(ESTIMANDS[k].by_e for k in divided), state.clip * (1 + 1e-9)
-        small = (1 - e <= most) | (by_e & (e <= most))
-        clipped = float(np.average(small, weights=None if by_e else e)) if divided else 0.0
-        if clipped > POOR_OVERLAP and state.propensity is None and "arm" not in alerts:
+        names = [name for name in ESTIMANDS if name in request.estimands]
+        clipped = [ESTIMANDS[name].clipped(e, state.clip) for name in names]
+        share = max(clipped, default=0.0)
+        if share > POOR_OVERLAP and state.propensity is None and "arm" not in alerts:
+            name = names[clipped.index(share)]
             text = OVERLAP_NOTE.format(
-                about=NOT_ESTIMABLE.format(divided[0]) if clipped > MOST_CUT else "about",
-                share=clipped,
-                rows="rows" if by_e else "treated rows",
-                where=f"below {state.clip:.2g} or " if by_e else "",
+                about=NOT_ESTIMABLE.format(name) if share > MOST_CUT else "about",
+                share=share,
+                rows=ESTIMANDS[name].rows,
+                where=f"below {state.clip:.2g} or " if ESTIMANDS[name].by_e else "",
                 high=1 - state.clip,
-                estimand=divided[0],
+                estimand=name,
             )
-            if clipped > MOST_CUT:
+            if share > MOST_CUT:
                 alerts["overlap"] = text
             else:
                 notes = (text, *notes)

@@ -70,6 +70,18 @@ class Estimand:
     compared = "treatment"  # The variable that is compared given the covariates
     in_set = False  # Whether the interval is a confidence set, which may be unbounded
 
+    rows = "rows"  # Those whose average it is
+
+    def tilt(self, e: Vector) -> Vector:
+        """Weight of each row in the average."""
+        return np.ones_like(e)
+
+    def clipped(self, e: Vector, clip: float) -> float:
+        """Share of its rows where a propensity that its scores divide by is clipped."""
+        most = clip * (1 + 1e-9)
+        small = (self.by_e & (e <= most)) | (self.by_rest & (1 - e <= most))
+        return float(np.average(small, weights=self.tilt(e)))
+
     def bias_weight(self, e: Vector, clip: float) -> Vector:
         """With several arms, the mean of the score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)],
         and slopes by E[(T - e)(T - e)']^-1 times this vector.
@@ -107,10 +119,7 @@ class MeanOutcome:
 
 @dataclass(frozen=True)
 class Tilted(Estimand):
-    """An estimand whose rows have unequal masses, h over its mean `scale`."""
-
-    def tilt(self, e: Vector) -> Vector:
-        raise NotImplementedError
+    """An estimand whose rows have unequal masses, the tilt h over its mean `scale`."""
 
     def limited(self, k: ScoreParts) -> Function:
         """The propensity of its scores."""
@@ -132,6 +141,7 @@ class Tilted(Estimand):
 @dataclass(frozen=True)
 class ATT(Tilted):
     by_rest = True
+    rows = "treated rows"
 
     def tilt(self, e: Vector) -> Vector:
         return e
