@@ -321,7 +321,7 @@ def _threshold(
 
 # dpcate: rng = np.random.default_rng(2); rng.uniform(0, .3, 2); rng.uniform(0, 1, 2);
 # support = rng.permutation(30)[:6] + 1; rng.uniform(0, .3, 6); rng.uniform(0, 1, 6).
-# Seed 2 is the first with sum(beta) < 0.8 in dataset 2, so clipping e changes nothing.
+# Seed 2 is the first with sum(beta) < 0.8 in dataset 2, so clipping does not change e.
 _DPCATE_1 = {"beta": {1: 0.0785, 2: 0.0895}, "gamma": {1: 0.8142, 2: 0.0919}}
 _DPCATE_2 = {
     "beta": {29: 0.2773, 30: 0.1413, 15: 0.2081, 7: 0.0322, 4: 0.0314, 21: 0.0606},

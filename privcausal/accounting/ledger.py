@@ -342,7 +342,7 @@ class Ledger(Strict):
         if any(line["run"] == run for line in book.lines):
             raise LedgerError(f"Run {run!r} was already charged to this ledger. Use a new name.")
         if len({line["neighbors"] for line in (*book.lines, *lines)}) > 1:
-            # A total over both relations would be valid for neither of them.
+            # A total over both relations would not be valid for either relation.
             raise LedgerError(
                 f"Ledger {self.dataset!r} cannot mix substitute and add_remove neighbors. "
                 "Keep a separate ledger for each."

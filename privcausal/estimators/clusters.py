@@ -181,7 +181,7 @@ def with_dependence(
     ]
     cap = cluster_cap(max(rms, default=1.0), rows)
     if not np.diag(estimate.privacy).any():
-        cap = float(rows)  # In tests without noise, nothing is clipped.
+        cap = float(rows)  # Tests without noise clip no influence.
     query = ClusterSquares(
         tuple(score.score for score in scores),
         tuple(score.place for score in scores),

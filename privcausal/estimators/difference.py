@@ -210,7 +210,7 @@ class DifferenceInMeans(Learner):
     title: ClassVar[str] = "difference in means"
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": budget.TOP_BOUNDS,
-        "effect": 0.9,  # The whole budget except the bounds, because there are no other stages.
+        "effect": 0.9,  # The whole budget except the bounds: the only stages.
     }
     steps: ClassVar[tuple[Step, ...]] = (
         Step(WINDOW, 0.16, (budget.wide,)),
@@ -495,7 +495,7 @@ class EventStudy(Learner):
     name: ClassVar[str] = "cohorts"
     title: ClassVar[str] = "group-time average effects"
     whole: ClassVar[str] = "an event study has no nuisance models"
-    shares: ClassVar[Mapping[str, float]] = {"effect": 0.9}  # There are no other stages.
+    shares: ClassVar[Mapping[str, float]] = {"effect": 0.9}  # The only stages.
     steps: ClassVar[tuple[budget.Step, ...]] = (
         budget.Step(PATH_SIZES, 0.10),
         budget.Step(COHORT_SUMS, 0.78),
@@ -535,7 +535,7 @@ class EventStudy(Learner):
             rows,
             anywhere=request.tails == "any",
         )
-        if not sizes.noise_sd:  # In tests without noise, nothing is clipped.
+        if not sizes.noise_sd:  # Tests without noise clip no score.
             cut = Cut(size.bound, 0.0)
         sums = replace(sums, cut=cut.threshold)
         path, units, square = fit.read(COHORT_SUMS, sums)

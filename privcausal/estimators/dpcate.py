@@ -458,7 +458,7 @@ class _Score:
     target: vault.Transform
     around: functions.Function  # The released effect, clipped to the outcome's range
     # Pieces of the released effect; the kernel's function is added. Their errors count in
-    # full, although the function may correct some of them. Empty if the effect is the constant
+    # full, although the function may correct some errors. Empty if the effect is the constant
     # `centre`.
     first: tuple[effects.Piece, ...]
     centre: float  # Mean of the released effect over the synthetic population

@@ -500,7 +500,7 @@ def score_cut(
     shifts = doubt * extremes.unit * (1 - extremes.shares)
     beyond = sizes.beyond(rows, anywhere=anywhere, sparse=sparse, usual=usual, shifts=shifts)
     start = NEAREST * float(np.sqrt(beyond(np.array([largest]))[1].sum()))
-    # amounts among zeros: what is detected of them is not clipped
+    # detected amounts among zeros are not clipped
     start = max(start, look.reach * extremes.unit if look and sparse else 0.0)
     cuts = ranges.cuts_between(min(start, largest), largest)
     most = np.array([grown * extremes.excess(float(c) / grown) for c in cuts])

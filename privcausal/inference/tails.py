@@ -233,7 +233,7 @@ def _weibull(
     if usual[0]:
         mean2 = rows * (ends[0] ** 2 + square[..., -1]) / count + near
         prior = -0.5 * (np.log(mean2.sum(axis=1) / usual[0]) / usual[1]) ** 2
-        some = ~nowhere  # an empty side tells nothing of one law or several
+        some = ~nowhere  # an empty side cannot compare one law with several
         by_arm[:, some] = -0.5 * (np.log(mean2[:, some] / shares[some] / usual[0]) / usual[1]) ** 2
     chance = _mixed(log.sum(axis=1) + prior, log + by_arm)
     mean, squares = (np.einsum("ga,gax->ax", chance * rows, curve) for curve in (over, square))

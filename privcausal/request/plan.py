@@ -363,7 +363,7 @@ class Assumptions:
     like: Mapping[str, Any] = field(default_factory=dict, compare=False)
     # Correlation of the rows' influences on the estimate within a cluster of declared clusters
     icc: float = CLUSTER_CORRELATION
-    # What says the outcome's scale: its "bounds", "outcome_sd", or public rows ("like")
+    # Source of the outcome's scale: its "bounds", "outcome_sd", or public rows ("like")
     scale_source: str = "bounds"
 
     def __post_init__(self) -> None:

@@ -269,7 +269,7 @@ def _uncertainty(
                 f"bias {of}, its interval extends {factor} standard errors to each side, not "
                 f"{normal}."
             )
-    # How far adjustment moved the first average, and what noise hides of it.
+    # How far adjustment moved the first average, and the share that noise hides.
     adjustment = ""
     if np.isfinite(averages.hidden):
         if np.isfinite(averages.unadjusted):
@@ -278,9 +278,9 @@ def _uncertainty(
             adjustment = (
                 f"Adjustment for covariates moved the estimate from about {before} to {after}. "
             )
+        share = "less than 1%" if averages.hidden < 0.005 else f"about {averages.hidden:.0%}"
         adjustment += (
-            f"Noise hides about {averages.hidden:.0%} of the covariates' confounding; the interval "
-            "allows for it."
+            f"Noise hides {share} of the covariates' confounding; the interval allows for it."
         )
     return sources, bias, adjustment
 
@@ -453,7 +453,7 @@ def _notes(result: base.ReleasedFit, description: estimators.Description) -> tup
         ]
         why = "the noise is too large to rule out a risk of 0 (for an odds ratio, also of 1)"
         notes += [f"{' and '.join(unlimited)}: {why}."] if unlimited else []
-    # Which numbers are public inputs, and which are noisy releases.
+    # The public inputs and the noisy releases.
     clipped = description.adjusts and request.propensity is None and request.divides
     inputs = {
         f"the number of {'rows' if request.trust.unit is None else 'units'}": estimate.size
