@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,7 +42,6 @@ from privcausal.request.request import (
     Options,
     Request,
     Trust,
-    events_of,
     followed,
 )
 from privcausal.request.schema import Interval, Levels, Schema, with_levels
@@ -129,7 +129,10 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
             if "bounds" in options:  # first, because it may have been swapped with the data
                 cohort = options.get("cohort")  # a column of labels, as an event is
                 labels = [cohort] if isinstance(cohort, str) else []
-                labels += events_of(data[0] if data else options.get("formula"))
+                # Two numbers declared for an event are labels, whatever the rest of the formula.
+                formula = data[0] if data else options.get("formula")
+                if isinstance(formula, str):
+                    labels += re.findall(r"^\s*Surv\s*\([^,()]*,\s*`?([^,()`]+?)`?\s*\)", formula)
                 options["bounds"] = Schema.of(options["bounds"], labels)
             return call(
                 *map(errors.as_plain, data), **{k: errors.as_plain(v) for k, v in options.items()}

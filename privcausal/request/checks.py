@@ -25,7 +25,6 @@ from privcausal.request.request import (
     Request,
     check_choice,
     check_details,
-    is_horizon,
 )
 from privcausal.request.schema import (
     NO_SUCH_FIELD,
@@ -53,18 +52,7 @@ def check_request(request: Request) -> None:
     SchemaError
         For a column whose declared domain does not suit its use.
     """
-    check_options(request)
-    check_propensity(request)
-    check_weights(request)
-    check_clusters(request)
-    check_survival(request)
-    if request.formula.treatment:
-        check_treatment(request)
-    check_outcome_and_unit(request)
-
-
-def check_options(request: Request) -> None:
-    """Unknown choices, and options that exclude each other."""
+    # Unknown choices, and options that exclude each other
     if request.more and request.cov_type != "nonrobust":
         raise CapabilityError(
             f"cov_type={request.cov_type!r} applies to slopes, which a fit of several estimands "
@@ -82,6 +70,23 @@ def check_options(request: Request) -> None:
         raise CapabilityError("cov_type='HC1' applies only to regress(). Use 'HC0'.")
     if (request.estimand in ("OLS", COHORTS)) == bool(request.formula.treatment):
         raise CapabilityError("A regression has no treatment, but every effect requires one.")
+    check_propensity(request)
+    check_weights(request)
+    check_clusters(request)
+    check_survival(request)
+    if request.formula.treatment:
+        check_treatment(request)
+    domain = request.schema.get(request.formula.outcome)
+    if isinstance(domain, Levels) and len(domain.values) != 2:
+        raise SchemaError(
+            f"Outcome {request.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
+        )
+    if request.trust.panel and len({name.casefold() for name in request.read}) < len(request.read):
+        raise SchemaError(
+            "The names of two columns differ only in upper and lower case. Rename one."
+        )
+    if request.trust.unit in request.formula.variables:
+        raise SchemaError(f"Unit column {request.trust.unit!r} cannot also be in the formula.")
 
 
 SUM_TOLERANCE = 1e-6
@@ -201,7 +206,7 @@ def check_survival(request: Request) -> None:
             "group separately. The survival() of one fit also shows unadjusted risks by arm "
             "and time, at no cost."
         )
-    if not is_horizon(horizon):
+    if not (is_number(horizon) and HORIZONS[0] <= horizon <= HORIZONS[1]):
         raise SchemaError(
             "horizon= must be a positive number in the units of the time, "
             f"{HORIZONS[0]:.1e} to {HORIZONS[1]:.1e}."
@@ -292,20 +297,6 @@ def check_arms(request: Request, role: str, name: str, *, allowed: object) -> No
     )
 
 
-def check_outcome_and_unit(request: Request) -> None:
-    domain = request.schema.get(request.formula.outcome)
-    if isinstance(domain, Levels) and len(domain.values) != 2:
-        raise SchemaError(
-            f"Outcome {request.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
-        )
-    if request.trust.panel and len({name.casefold() for name in request.read}) < len(request.read):
-        raise SchemaError(
-            "The names of two columns differ only in upper and lower case. Rename one."
-        )
-    if request.trust.unit in request.formula.variables:
-        raise SchemaError(f"Unit column {request.trust.unit!r} cannot also be in the formula.")
-
-
 # -- the header of the table -------------------------------------------------------------------
 
 
@@ -321,14 +312,9 @@ def check_table(request: Request, header: Header) -> None:
     SchemaError
         For a column that does not have the type of its declared domain.
     """
-    check_columns(header, request.read)
-    check_types(request, header)
-
-
-def check_columns(header: Header, names: Sequence[str]) -> None:
-    """Every column exists and has a readable type."""
+    # Every column exists and has a readable type.
     convert = "Convert it to numbers or labels first, for example a date to days since January 1."
-    for name in names:
+    for name in request.read:
         if name not in header.kinds:
             if name in header.advice:
                 raise DataError(f"{name!r} is not a column. {header.advice[name]}")
@@ -339,6 +325,7 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
         if header.kinds[name] == "other":
             advice = header.advice.get(name, convert)
             raise DataError(f"Column {name!r} has a type that cannot be read. {advice}")
+    check_types(request, header)
 
 
 def check_types(request: Request, header: Header) -> None:
@@ -452,15 +439,6 @@ def check_domains(
     ------
     CapabilityError, SchemaError
     """
-    check_outcome_domain(request, numbers, labels)
-    check_factors(request, schema, numbers, labels)
-    check_groups(request, schema, numbers, labels)
-    check_rest(request, numbers, labels, quote=quote)
-
-
-def check_outcome_domain(
-    request: Request, numbers: Collection[str], labels: Collection[str]
-) -> None:
     outcome = request.formula.outcome
     if outcome in labels:
         raise SchemaError(
@@ -471,6 +449,16 @@ def check_outcome_domain(
         raise SchemaError(
             "tails='any' requires declared outcome bounds, because values outside estimated "
             f"bounds have no limit. Write bounds={{{outcome!r}: (lo, hi)}}."
+        )
+    check_factors(request, schema, numbers, labels)
+    check_groups(request, schema, numbers, labels)
+    # The columns that ``.`` denotes have domains, but for a few.
+    estimated = [name for name in request.formula.rest if name in (*numbers, *labels)]
+    if len(estimated) > MOST_BOUGHT:
+        raise SchemaError(
+            f"'.' includes {len(estimated)} columns without a declared domain"
+            f"{f' ({first_names(estimated)})' if quote else ''}. Declare their domains, or name "
+            "the covariates."
         )
 
 
@@ -560,16 +548,3 @@ def first_names(names: Sequence[str]) -> str:
 MOST_BOUGHT = 5
 """Maximum number of columns taken by ``.`` whose domains may be estimated. A user who names no
 covariate may have overlooked an identifier or a text column, and each domain costs budget."""
-
-
-def check_rest(
-    request: Request, numbers: Collection[str], labels: Collection[str], *, quote: bool
-) -> None:
-    """The columns that ``.`` denotes have domains, but for a few."""
-    estimated = [name for name in request.formula.rest if name in (*numbers, *labels)]
-    if len(estimated) > MOST_BOUGHT:
-        raise SchemaError(
-            f"'.' includes {len(estimated)} columns without a declared domain"
-            f"{f' ({first_names(estimated)})' if quote else ''}. Declare their domains, or name "
-            "the covariates."
-        )

@@ -294,14 +294,19 @@ def arithmetic(call: TypedCall, node: ast.expr, columns: list[str], depth: int =
 
 def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value]) -> Value:
     match node:
-        case ast.UnaryOp(op=ast.Invert()):
-            return _joined(call, inside(node.operand))
-        case ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
-            return _joined(call, inside(node.left), inside(node.right))
+        case ast.UnaryOp(op=ast.Invert()) | ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
+            parts = [node.operand] if isinstance(node, ast.UnaryOp) else [node.left, node.right]
+            values = [inside(part) for part in parts]
+            if not all(value.truth for value in values):
+                raise call.refuse(
+                    "& | ~ combine comparisons in parentheses. Write (x > 3) & (z < 2)."
+                )
+            cuts = [cut for value in values for cut in value.cuts]
+            return Value(None, total=False, truth=True, cuts=tuple(cuts))
         case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, _COMPARED):
             sides = [inside(node.left), inside(right)]
-            cuts = [_number(call, side).number for side in sides]
-            if None not in cuts:
+            compared = [_number(call, side).number for side in sides]
+            if None not in compared:
                 raise call.refuse("The comparison uses no column. Remove it.")
             plain = isinstance(node.left, ast.Name) and constant(right) is not None
             if isinstance(op, ast.Eq | ast.NotEq) and not plain:
@@ -310,9 +315,9 @@ def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value])
                     "== and != compare a column with a number, as in x == 0. Otherwise, write "
                     "abs(x - z) < 1."
                 )
-            inner = [c for side in sides for c in side.cuts]
-            outer = [c for c in cuts if c is not None]
-            return Value(None, total=False, truth=True, cuts=(*inner, *outer))
+            cuts = [c for side in sides for c in side.cuts]
+            cuts += [c for c in compared if c is not None]
+            return Value(None, total=False, truth=True, cuts=tuple(cuts))
         case ast.Compare():
             raise call.refuse("Chained comparisons are not allowed. Write (1 < x) & (x < 3).")
     raise call.refuse(
@@ -325,12 +330,6 @@ def _number(call: TypedCall, value: Value) -> Value:
         # NumPy adds truth values as "or", and does not define their minus, power or logarithm.
         raise call.refuse("A comparison is not a number here. Write I(1 * (x > 3)).")
     return value
-
-
-def _joined(call: TypedCall, *values: Value) -> Value:
-    if not all(value.truth for value in values):
-        raise call.refuse("& | ~ combine comparisons in parentheses. Write (x > 3) & (z < 2).")
-    return Value(None, total=False, truth=True, cuts=sum((v.cuts for v in values), ()))
 
 
 def _operation(call: TypedCall, op: ast.operator, left: Value, right: Value) -> Value:
@@ -372,15 +371,6 @@ def _computed(call: TypedCall, function: Callable[..., Any], *numbers: float) ->
 # Functions that formulaic may call
 
 
-def _quiet(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    # A warning about log(-1) would reveal that a row holds a negative number.
-    def silent(x: Any) -> Any:
-        with np.errstate(all="ignore"):
-            return function(x)
-
-    return silent
-
-
 def _tan_on_grid(x: Any) -> Any:
     """tan(x) on a grid. NaN if a pole lies between the ends, since the points may miss it."""
     turns = np.floor(np.asarray(x, np.float64) / np.pi + 0.5)
@@ -388,8 +378,10 @@ def _tan_on_grid(x: Any) -> Any:
     return np.tan(x) if same else np.full(np.shape(x), np.nan)
 
 
+# A warning about log(-1) would reveal that a row holds a negative number.
 ENVIRONMENT: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {name: _quiet(getattr(np, name)) for name in ELEMENTARY} | {"s": lambda x, **_: x}
+    {name: np.errstate(all="ignore")(getattr(np, name)) for name in ELEMENTARY}
+    | {"s": lambda x, **_: x}
 )
 """All functions of a formula, except formulaic's own C, I, scale, center and bases.
 

@@ -339,8 +339,32 @@ def _categorical(call: expressions.TypedCall) -> Factor:
             )
     written, kind, typed = ast.unparse(call.node.args[0]), "categorical", ""
     if "contr." in arguments:
-        contrast, ref = _contrast(call, arguments["contr."], ref)
-        typed = f"C({written}, {ast.unparse(arguments['contr.'])})"
+        # The contrast and its reference: ``Treatment("A")`` is equivalent to ``C(x, ref="A")``.
+        node = arguments["contr."]
+        inner = node if isinstance(node, ast.Call) else None
+        contrast = _SPELLINGS.get(expressions.path_of(inner.func if inner else node) or "")
+        if contrast is None:
+            raise call.refuse(
+                "This contrast is unknown. Write C(x), C(x, ref='label') for another reference, "
+                f"C(x, levels=['A', 'B']), or C(x, {', '.join(_SPELLINGS)})."
+            )
+        if contrast != "treatment" and inner and (inner.args or inner.keywords):
+            raise call.refuse(
+                "This contrast accepts no arguments. Add custom scores to the data as a column."
+            )
+        if contrast != "treatment" and ref is not None:
+            raise call.refuse("This contrast has no reference label. Remove ref=.")
+        if contrast == "treatment" and inner:
+            words = [k.value for k in inner.keywords if k.arg in ("base", "reference")]
+            labels = [*inner.args, *words]
+            several = len(labels) > 1 or len(words) < len(inner.keywords)
+            if several or (labels and ref):
+                raise call.refuse(
+                    f"{ast.unparse(inner.func)}() accepts one label, the reference, and no ref= "
+                    "beside it."
+                )
+            ref = _label(call, labels[0]) if labels else ref
+        typed = f"C({written}, {ast.unparse(node)})"
         if '"' in call.text and "'" not in call.text:
             typed = typed.replace("'", '"')
         if contrast != "treatment":
@@ -348,37 +372,6 @@ def _categorical(call: expressions.TypedCall) -> Factor:
     expr = f"C({written})"
     typed = "" if typed == expr else typed
     return Factor(expr, cast("FactorKind", kind), (name,), ref=ref, levels=levels, typed=typed)
-
-
-def _contrast(
-    call: expressions.TypedCall, node: ast.expr, ref: str | None
-) -> tuple[str, str | None]:
-    """The contrast and its reference: ``Treatment("A")`` is equivalent to ``C(x, ref="A")``."""
-    inner = node if isinstance(node, ast.Call) else None
-    contrast = _SPELLINGS.get(expressions.path_of(inner.func if inner else node) or "")
-    if contrast is None:
-        raise call.refuse(
-            "This contrast is unknown. Write C(x), C(x, ref='label') for another reference, "
-            f"C(x, levels=['A', 'B']), or C(x, {', '.join(_SPELLINGS)})."
-        )
-    if contrast != "treatment":
-        if inner and (inner.args or inner.keywords):
-            raise call.refuse(
-                "This contrast accepts no arguments. Add custom scores to the data as a column."
-            )
-        if ref is not None:
-            raise call.refuse("This contrast has no reference label. Remove ref=.")
-    elif inner:
-        words = [k.value for k in inner.keywords if k.arg in ("base", "reference")]
-        labels = [*inner.args, *words]
-        several = len(labels) > 1 or len(words) < len(inner.keywords)
-        if several or (labels and ref):
-            raise call.refuse(
-                f"{ast.unparse(inner.func)}() accepts one label, the reference, and no ref= "
-                "beside it."
-            )
-        ref = _label(call, labels[0]) if labels else ref
-    return contrast, ref
 
 
 def _label(call: expressions.TypedCall, node: ast.expr) -> str:

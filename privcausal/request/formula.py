@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
@@ -249,7 +249,8 @@ class CausalFormula:
     event: str = ""
 
     def __post_init__(self) -> None:
-        outcome, treatment, right = self.outcome, self.treatment, _variables(self.terms)
+        outcome, treatment = self.outcome, self.treatment
+        right = [name for term in self.terms for name in term.variables]
         if outcome == treatment:
             raise FormulaError(
                 f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'."
@@ -336,9 +337,21 @@ class CausalFormula:
             bar, tilde = places[-2:]
             tokens, left, right = tokens[:bar], tokens[bar + 1 : tilde], tokens[tilde + 1 :]
         outcome, treatment, *covariates = parts_of(tokens)
-        y, event = _survival(outcome)
-        response = None
-        if not event:
+        event, response = "", None
+        if len(outcome) == 1 and re.match(r"Surv\s*\(", outcome[0].text):
+            inside, sides = outcome[0].text.partition("(")[2][:-1], list[list[Token]]()
+            with suppress(FormulaError):  # for example, of `died == 2`
+                sides = [
+                    tokens_of(side) for side in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", inside)
+                ]
+            if [[token.kind for token in side] for side in sides] != [["name"], ["name"]]:
+                raise FormulaError(
+                    "Surv() takes two columns: the time of follow-up, and whether the event "
+                    "occurred at that time. Write 'Surv(days, died) ~ T | X1 + X2'. If the event "
+                    "is coded 1 and 2, declare the censored label first: bounds={'died': [1, 2]}."
+                )
+            y, event = sides[0][0].text, sides[1][0].text
+        else:
             y, response = _outcome(outcome)
         t, z = bare(treatment, "treatment"), tuple[str, ...]()
         if left or right:
@@ -429,7 +442,8 @@ class CausalFormula:
     @property
     def variables(self) -> tuple[str, ...]:
         """All columns of the formula: outcome, treatment, then others in order of first use."""
-        return expressions.unique((self.outcome, *self.coded, *_variables(self.terms)))
+        covariates = [name for term in self.terms for name in term.variables]
+        return expressions.unique((self.outcome, *self.coded, *covariates))
 
     @property
     def rest(self) -> tuple[str, ...]:
@@ -444,7 +458,7 @@ class CausalFormula:
     @property
     def effect_variables(self) -> tuple[str, ...]:
         """The columns that may modify the effect."""
-        return expressions.unique(_variables(self.modifiers))
+        return expressions.unique(name for term in self.modifiers for name in term.variables)
 
     @property
     def categorical(self) -> tuple[str, ...]:
@@ -467,27 +481,6 @@ class CausalFormula:
 
 MAX_INSTRUMENTS = 10
 """Maximum number of instruments: each needs budget for its own nuisance model."""
-
-
-def _variables(terms: Iterable[Term]) -> tuple[str, ...]:
-    return tuple(name for term in terms for name in term.variables)
-
-
-def _survival(part: Sequence[Token]) -> tuple[str, str]:
-    """The columns of an outcome ``Surv(time, event)``; empty names for other outcomes."""
-    if len(part) != 1 or not re.match(r"Surv\s*\(", part[0].text):
-        return "", ""
-    inside = part[0].text.partition("(")[2][:-1]
-    sides = []
-    with suppress(FormulaError):  # for example, of `died == 2`
-        sides = [tokens_of(side) for side in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", inside)]
-    if [[token.kind for token in side] for side in sides] != [["name"], ["name"]]:
-        raise FormulaError(
-            "Surv() takes two columns: the time of follow-up, and whether the event occurred at "
-            "that time. Write 'Surv(days, died) ~ T | X1 + X2'. If the event is coded 1 and 2, "
-            "declare the censored label first: bounds={'died': [1, 2]}."
-        )
-    return sides[0][0].text, sides[1][0].text
 
 
 def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,26 +25,13 @@ HORIZONS = 2.0**-59, 2.0**59
 """Smallest and largest horizon. Bounds of the time are twice as wide, and at most 2^60."""
 
 
-def events_of(formula: object) -> tuple[str, ...]:
-    """The event's column of a formula ``Surv(time, event) ~ ...``, whatever the rest of it is.
-
-    Two numbers declared for it are labels: an event has no interval.
-    """
-    if not isinstance(formula, str):
-        return ()
-    return tuple(re.findall(r"^\s*Surv\s*\([^,()]*,\s*`?([^,()`]+?)`?\s*\)", formula))
-
-
 def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:
     """The schema with bounds of a survival time, which need only extend beyond the horizon."""
     name = formula.outcome
-    if not (formula.event and is_horizon(horizon)) or name in schema:
+    usable = is_number(horizon) and HORIZONS[0] <= horizon <= HORIZONS[1]
+    if not (formula.event and usable) or name in schema:
         return schema
     return schema.with_columns({name: Interval(0.0, 2.0 * horizon)})
-
-
-def is_horizon(value: Any) -> bool:
-    return is_number(value) and HORIZONS[0] <= value <= HORIZONS[1]
 
 
 # -- the request -------------------------------------------------------------------------------
@@ -383,16 +369,16 @@ class Request:
     @cached_property
     def per_unit(self) -> bool:
         """Whether the treatment is numeric, so that effects are per unit of treatment."""
-        return self._is_number(self.formula.treatment)
+        domain = self.schema.get(self.formula.treatment)
+        return self.estimand in SLOPES and isinstance(domain, Interval)
 
     @cached_property
     def dose(self) -> bool:
         """Whether the compared variable, the treatment or its only instrument, is numeric."""
-        # several instruments have clips of their own
-        return self._is_number(self.formula.assigned) and len(self.formula.instruments) < 2
-
-    def _is_number(self, name: str) -> bool:
-        return self.estimand in SLOPES and isinstance(self.schema.get(name), Interval)
+        if len(self.formula.instruments) > 1:  # they have clips of their own
+            return False
+        domain = self.schema.get(self.formula.assigned)
+        return self.estimand in SLOPES and isinstance(domain, Interval)
 
     @property
     def jointly(self) -> bool:

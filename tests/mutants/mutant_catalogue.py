@@ -370,7 +370,7 @@ WORDS = (
     ),
     Mutant(
         "a row in the place of names is quoted to who names a unit",
-        "request.checks:check_columns",
+        "request.checks:check_table",
         "if header.untyped:", "if False:",
         "vault/test_csv_header.py::test_nor_where_an_option_names_a_column[options0]",
     ),
