@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from privcausal import accounting, estimators, results
-from privcausal.errors import CapabilityError, named
+from privcausal.errors import CapabilityError, named, warn
 from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner, Record
@@ -31,8 +31,6 @@ from privcausal.run import (
     request_of,
     run,
     strict,
-    warn_each,
-    warn_of_weak,
     with_warnings,
 )
 from privcausal.typing import Average, Frame, Neighbors, OfMeans
@@ -629,7 +627,7 @@ def plan(
     assumed = assume(request, outcome_sd, r2, treated, like, icc)
     planner = Planner.of(method, estimators.base_of(base), request, assumed)
     planned = results.PlanResult(planner, question, question.points(planner))
-    warn_each(planned.weak)
+    warn(*planned.weak)
     return planned
 
 
@@ -705,13 +703,14 @@ def from_cells(
     if noise is not None:
         if ledger is not None:
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
-        warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
+        warn(*accounting.weak_promise(budget.epsilon, budget.delta, None))
         request = replace(request, noise=noise).with_table(table)
         estimate, call = uplift.from_noisy(request), cells_call(request, noise)
         return with_warnings(results.CateResult(estimate, Record(request, {}), call))
     request = request.with_table(table)
     plan = request.plan()
-    warn_of_weak(plan, None)
+    budget = plan.request.budget
+    warn(*accounting.weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, None))
     vault = open_vault(
         from_table(table, request.header), plan, ledger, accounting.run_name("from_cells")
     )

@@ -19,18 +19,18 @@ import hashlib
 import io
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privcausal.errors import CapabilityError, DataError, PrivcausalWarning
 from privcausal.request.schema import Binary
-from privcausal.typing import Frame, Mask, Matrix, Vector
+from privcausal.typing import Frame, Matrix, Vector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 SimulatedDomain: TypeAlias = tuple[float, float] | list[str]
 Setup = Literal["A", "B", "C", "D", "E", "D-code", "E-code"]
+Setting = TypeVar("Setting")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,35 +103,6 @@ def _true_effect(columns: tuple[str, ...], surface: Callable[..., Surface], fram
     return surface(*(np.asarray(frame[name], dtype=np.float64) for name in columns)).tau
 
 
-@dataclass(frozen=True)
-class _Law:
-    """One data-generating process; `x` is one interval for all covariates, or one for each."""
-
-    covariates: Callable[[np.random.Generator, int], Matrix]
-    surface: Callable[..., Surface]
-    noise: Callable[[np.random.Generator, Matrix], Vector]
-    ate: float
-    x: tuple[float, float] | list[tuple[float, float]]
-    y: tuple[float, float]
-
-
-def bernoulli(rng: np.random.Generator, e: Vector) -> Mask:
-    return rng.uniform(size=len(e)) < e
-
-
-def _cube(rng: np.random.Generator, n: int, *, p: int, low: float = 0.0) -> Matrix:
-    return rng.uniform(low, 1.0, (n, p))
-
-
-def _gauss(rng: np.random.Generator, n: int, *, root: Matrix) -> Matrix:
-    """Draw n rows from N(0, L L') for the root L, shape (n, p)."""
-    return rng.standard_normal((n, len(root))) @ root.T
-
-
-def _normal(rng: np.random.Generator, X: Matrix, *, sigma: float = 1.0) -> Vector:
-    return sigma * rng.standard_normal(len(X))
-
-
 def generator(n: int, seed: int) -> np.random.Generator:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise DataError(
@@ -141,41 +113,44 @@ def generator(n: int, seed: int) -> np.random.Generator:
 
 def _draw(
     name: str,
-    law: _Law,
-    n: int,
-    seed: int,
+    rng: np.random.Generator,
+    X: Matrix,
+    surface: Callable[..., Surface],
+    noise: Callable[[], Vector],
+    *,
+    ate: float,
+    x: Sequence[tuple[float, float]],
+    y: tuple[float, float],
     halved: bool = False,
 ) -> Study:
-    """Draw X, then T, then the noise of Y, all from one generator."""
+    """Draw T, then the noise of Y, from the generator that drew X; `x` and `y` are bounds."""
     import pandas as pd
 
-    rng = generator(n, seed)
-    X = law.covariates(rng, n)
-    truth = law.surface(*X.T)
+    n = len(X)
+    truth = surface(*X.T)
     if halved:  # exactly half of the rows; if n is odd, a random bit decides on the last row
         T = rng.permutation(n) < (n + int(rng.integers(2))) // 2
     else:
-        T = bernoulli(rng, truth.propensity)
-    Y = truth.baseline + T * truth.tau + law.noise(rng, X)
+        T = rng.uniform(size=n) < truth.propensity
+    Y = truth.baseline + T * truth.tau + noise()
     names = tuple(f"X{j}" for j in range(1, X.shape[1] + 1))
-    limits = law.x if isinstance(law.x, list) else [law.x] * len(names)
     columns = dict(zip(names, X.T, strict=True))
     return Study(
         name=name,
         formula=f"Y ~ T | {' + '.join(names)}",
-        bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))},
-        ate=law.ate,
+        bounds={"Y": y, "T": (0.0, 1.0), **dict(zip(names, x, strict=True))},
+        ate=ate,
         frame=pd.DataFrame({"Y": Y, "T": T.astype(np.int64), **columns}),
-        effect=partial(_true_effect, names, law.surface),
+        effect=partial(_true_effect, names, surface),
         **truth._asdict(),
     )
 
 
-def _law(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
-    if key not in laws:
-        choices = ", ".join(map(repr, laws))
-        raise CapabilityError(f"{what}={key!r} is unknown. Choose one of {choices}.")
-    return laws[key]
+def _chosen(setups: Mapping[Any, Setting], key: object, argument: str) -> Setting:
+    if key not in setups:
+        choices = ", ".join(map(repr, setups))
+        raise CapabilityError(f"{argument}={key!r} is unknown. Choose one of {choices}.")
+    return setups[key]
 
 
 def sigmoid(z: Vector) -> Vector:
@@ -235,16 +210,6 @@ def _niu(setup: Setup, *x: Vector) -> Surface:
             return Surface(e, linear + x1 * x6 + step, effect)
 
 
-def _half_binary(rng: np.random.Generator, n: int) -> Matrix:
-    Z = _gauss(rng, n, root=_CODE_ROOT)
-    return np.hstack([Z[:, :3], Z[:, 3:] > 1.0])
-
-
-def _two_noises(rng: np.random.Generator, X: Matrix) -> Vector:
-    return (1.0 + X[:, 0]) * rng.standard_normal(len(X)) + rng.standard_normal(len(X))
-
-
-_SIX = partial(_gauss, root=np.eye(6))
 _WIDE = (-3.5, 3.5)
 # E log(1 + exp(Z)), Z ~ N(0, 1), by Gauss-Hermite quadrature with 200 nodes (100 agree):
 # z, w = np.polynomial.hermite_e.hermegauss(200); w @ np.log1p(np.exp(z)) / w.sum()
@@ -255,19 +220,16 @@ _ATE_D = (math.sqrt(3.0) - math.sqrt(2.0)) / math.sqrt(2.0 * math.pi)
 _ATE_E_CODE = 2.5 + sum(
     0.5 * math.erfc(1.0 / math.sqrt(s) / math.sqrt(2.0)) for s in np.diag(_COVARIANCE)[3:]
 )
-_MIXED = [(-7.5, 7.5)] * 3 + [(0.0, 1.0)] * 3
-_CORRELATED = partial(_gauss, root=_ROOT)
 
-_NIU: dict[Setup, _Law] = {
-    "A": _Law(partial(_cube, p=6), partial(_niu, "A"), _normal, 0.5, (0.0, 1.0), (-2.5, 6.5)),
-    "B": _Law(_SIX, partial(_niu, "B"), _normal, _MEAN_SOFTPLUS, _WIDE, (-4.0, 9.0)),
-    "C": _Law(_SIX, partial(_niu, "C"), _normal, 1.0, _WIDE, (-3.0, 13.0)),
-    "D": _Law(_SIX, partial(_niu, "D"), _normal, _ATE_D, _WIDE, (-4.0, 9.0)),
-    "E": _Law(_CORRELATED, partial(_niu, "E"), _normal, 0.5, _WIDE, (-40.0, 40.0)),
-    "D-code": _Law(_SIX, partial(_niu, "D-code"), _normal, _ATE_D, _WIDE, (-4.0, 9.0)),
-    "E-code": _Law(
-        _half_binary, partial(_niu, "E-code"), _two_noises, _ATE_E_CODE, _MIXED, (-15.0, 30.0)
-    ),
+# Average effect, bounds of each covariate, and bounds of the outcome
+_NIU: dict[Setup, tuple[float, list[tuple[float, float]], tuple[float, float]]] = {
+    "A": (0.5, [(0.0, 1.0)] * 6, (-2.5, 6.5)),
+    "B": (_MEAN_SOFTPLUS, [_WIDE] * 6, (-4.0, 9.0)),
+    "C": (1.0, [_WIDE] * 6, (-3.0, 13.0)),
+    "D": (_ATE_D, [_WIDE] * 6, (-4.0, 9.0)),
+    "E": (0.5, [_WIDE] * 6, (-40.0, 40.0)),
+    "D-code": (_ATE_D, [_WIDE] * 6, (-4.0, 9.0)),
+    "E-code": (_ATE_E_CODE, [(-7.5, 7.5)] * 3 + [(0.0, 1.0)] * 3, (-15.0, 30.0)),
 }
 
 
@@ -295,7 +257,26 @@ def niu(setup: Setup, n: int = 4000, seed: int = 0) -> Study:
     error is 1.2728 and Var(tau) is 1.272. The notebook's D omits x3 from the baseline, which does
     not change Var(tau).
     """
-    return _draw(f"niu-{setup}", _law(_NIU, setup, "setup"), n, seed)
+    ate, x, y = _chosen(_NIU, setup, "setup")
+    rng = generator(n, seed)
+    if setup == "A":
+        X = rng.uniform(0.0, 1.0, (n, 6))
+    else:  # N(0, L L') for the root L
+        root = {"E": _ROOT, "E-code": _CODE_ROOT}.get(setup, np.eye(6))
+        X = rng.standard_normal((n, 6)) @ root.T
+    spread, common = np.ones(n), 0.0  # standard deviations of two noises
+    if setup == "E-code":
+        X, spread, common = np.hstack([X[:, :3], X[:, 3:] > 1.0]), 1.0 + X[:, 0], 1.0
+    return _draw(
+        f"niu-{setup}",
+        rng,
+        X,
+        partial(_niu, setup),
+        lambda: spread * rng.standard_normal(n) + common * rng.standard_normal(n),
+        ate=ate,
+        x=x,
+        y=y,
+    )
 
 
 # --- Schröder et al. (2025): DP-CATE and PrivATE, both after Oprescu et al. (2019) -------
@@ -342,30 +323,34 @@ _TRIAL = {"beta": {}, "gamma": {1: 0.8013}}
 
 
 def _oprescu(
+    name: str,
+    n: int,
+    seed: int,
     p: int,
     coefficients: Mapping[str, Mapping[int, float]],
     y: tuple[float, float],
     wave: int | None = None,
-) -> _Law:
-    surface = partial(_threshold, wave=wave, **coefficients)
-    ate = 1.0 if wave is None else _ATE_WAVE
-    return _Law(
-        covariates=partial(_cube, p=p),
-        surface=surface,
-        noise=lambda rng, X: rng.uniform(-1.0, 1.0, len(X)),
-        ate=ate,
-        x=(0.0, 1.0),
+    halved: bool = False,
+) -> Study:
+    """Draw p uniform covariates, T of `_threshold`, and noise ~ U(-1, 1)."""
+    rng = generator(n, seed)
+    return _draw(
+        name,
+        rng,
+        rng.uniform(0.0, 1.0, (n, p)),
+        partial(_threshold, wave=wave, **coefficients),
+        lambda: rng.uniform(-1.0, 1.0, n),
+        ate=1.0 if wave is None else _ATE_WAVE,
+        x=[(0.0, 1.0)] * p,
         y=y,
+        halved=halved,
     )
 
 
 # Y is bounded. The limits are its range, rounded outward to whole numbers. theta lies in
 # [1, 5.45] in dataset 1 and in [1 + 3 sin 4, e^2 + 3] = [-1.27, 10.39] in dataset 2.
-_DPCATE = {
-    1: _oprescu(2, _DPCATE_1, (-1.0, 8.0), wave=1),
-    2: _oprescu(30, _DPCATE_2, (-3.0, 16.0), wave=2),
-}
-_PRIVATE = {1: _oprescu(2, _PRIVATE_1, (-1.0, 4.0)), 2: _oprescu(24, _PRIVATE_2, (-1.0, 5.0))}
+_DPCATE = {1: (2, _DPCATE_1, (-1.0, 8.0), 1), 2: (30, _DPCATE_2, (-3.0, 16.0), 2)}
+_PRIVATE = {1: (2, _PRIVATE_1, (-1.0, 4.0)), 2: (24, _PRIVATE_2, (-1.0, 5.0))}
 
 
 def dpcate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
@@ -381,7 +366,7 @@ def dpcate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
     Thirty positive coefficients would treat nearly all rows. Here, beta and gamma of dataset 2
     share a support of six, the size stated by PrivATE. Propensities stay below 0.88.
     """
-    return _draw(f"dpcate-{dataset}", _law(_DPCATE, dataset, "dataset"), n, seed)
+    return _oprescu(f"dpcate-{dataset}", n, seed, *_chosen(_DPCATE, dataset, "dataset"))
 
 
 def private_ate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
@@ -396,7 +381,7 @@ def private_ate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
     and gamma have six entries each and share three, so X4, X6 and X21 confound. The main text says
     that a subset of the covariates acts as confounders.
     """
-    return _draw(f"private-ate-{dataset}", _law(_PRIVATE, dataset, "dataset"), n, seed)
+    return _oprescu(f"private-ate-{dataset}", n, seed, *_chosen(_PRIVATE, dataset, "dataset"))
 
 
 def private_trial(n: int = 1000, seed: int = 0) -> Study:
@@ -405,7 +390,7 @@ def private_trial(n: int = 1000, seed: int = 0) -> Study:
     X1 ~ U(0, 1). Half of the rows are treated by complete randomization. Y = T + gamma X1 + noise,
     noise ~ U(-1, 1), with the gamma of X1 in `private_ate(1)`. The known propensity is 0.5.
     """
-    return _draw("private-trial", _oprescu(1, _TRIAL, (-1.0, 3.0)), n, seed, halved=True)
+    return _oprescu("private-trial", n, seed, 1, _TRIAL, (-1.0, 3.0), halved=True)
 
 
 def _sine(x1: Vector) -> Surface:
@@ -427,9 +412,17 @@ def betlei_sine(n: int = 20_000, seed: int = 0, sigma: float = 1.0) -> Study:
     """
     if not sigma >= 0.0:
         raise DataError(f"sigma={sigma} is not a standard deviation. It must be at least 0.")
-    y, noise = 1.0 + 3.0 * sigma, partial(_normal, sigma=sigma)
-    law = _Law(partial(_cube, p=1, low=-1.0), _sine, noise, 0.0, (-1.0, 1.0), (-y, y))
-    return _draw("betlei-sine", law, n, seed)
+    y, rng = 1.0 + 3.0 * sigma, generator(n, seed)
+    return _draw(
+        "betlei-sine",
+        rng,
+        rng.uniform(-1.0, 1.0, (n, 1)),
+        _sine,
+        lambda: sigma * rng.standard_normal(n),
+        ate=0.0,
+        x=[(-1.0, 1.0)],
+        y=(-y, y),
+    )
 
 
 __all__ = [
@@ -515,7 +508,7 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
         "ward": np.array(_WARDS, dtype=object)[rng.choice(4, size=n, p=_WARD_SHARE)],
     }
     truth = _clinic_surface(columns)
-    treated = bernoulli(rng, truth.propensity)
+    treated = rng.uniform(size=n) < truth.propensity
     mean = (truth.baseline + treated * truth.tau) / 100.0
     recovery = _beta_binomial(rng, mean, 20.0, 1000) / 10.0
     outcome = {"recovery": recovery, "programme": treated.astype(np.int64)}

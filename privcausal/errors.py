@@ -83,12 +83,13 @@ class PrivcausalWarning(UserWarning):
 HERE = os.path.join(os.path.dirname(__file__), "")  # the separator excludes sibling folders
 
 
-def warn(text: str) -> None:
-    """Issue a warning that points to the user's line that called this package."""
+def warn(*texts: str) -> None:
+    """Issue warnings that point to the user's line that called this package."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, PrivcausalWarning, stacklevel=level)
+    for text in texts:
+        warnings.warn(text, PrivcausalWarning, stacklevel=level)
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -21,6 +21,7 @@ from privcausal.accounting.charge import PICO
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import (
+    Undeclared,
     check_plan,
     check_rows,
     levels,
@@ -34,7 +35,7 @@ from privcausal.report import tables
 from privcausal.request import checks
 from privcausal.request.checks import first_names
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import Plan, Stage, assume
+from privcausal.request.plan import Plan, assume
 from privcausal.request.request import (
     Budget,
     Clusters,
@@ -231,8 +232,9 @@ def run(
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
     check_rows(plan, undeclared, size, learner.counted(plan))
-    warn_of_weak(plan, None if plan.pure else size)
-    warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
+    delta, public = (0.0, None) if plan.pure else (request.budget.delta, size)
+    errors.warn(*accounting.weak_promise(request.budget.epsilon, delta, public))
+    errors.warn(*_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, query = written_call(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
@@ -240,35 +242,27 @@ def run(
         except accounting.BudgetExhaustedError as refused:
             # If units are protected, their number is public and the number of rows is not.
             rows = size if request.trust.unit is None else None
-
-            def planner() -> Planner:
-                return Planner(learner, base, request, schema, undeclared, assume(request))
-
-            raise _with_plan(refused, planner, request.budget.epsilon, rows) from None
+            call_plan = learner, base, request, schema, undeclared
+            raise _with_plan(refused, rows, *call_plan) from None
         # The matrices are small; using several BLAS threads makes the fit five times slower. A
         # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
-        stopped: errors.PrivcausalError | None = None
+        stopped: tuple[type[errors.PrivcausalError], str] | None = None
         with vault.single_blas_thread(), np.errstate(under="ignore"):
             try:
                 estimate = vault.paid(learner.fit)(plan, opened, schema, undeclared, base)
             except (errors.BudgetError, errors.CapabilityError, errors.SchemaError) as error:
-                stopped = type(error)(f"{error} {_used(plan, opened.unspent, ledger)}")
+                stopped = type(error), str(error)
     if stopped is not None:  # raised here, so that it does not keep the first error as context
-        raise stopped
+        error_type, text = stopped
+        left, whole = opened.unspent, plan.rho or plan.epsilon
+        used = whole - sum(stage.charged if plan.rho else stage.epsilon for stage in left)
+        text += f" The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} "
+        text += f"stages, with {used / whole:.0%} of its budget."
+        if ledger is not None:
+            text += " The ledger was charged for all stages before the first and returns nothing."
+        raise error_type(text)
     record = Record(row_request, opened.answers, opened.silent)
     return with_warnings(result(estimate, record, call, ledger_line(ledger)))
-
-
-def warn_each(texts: Iterable[str]) -> None:
-    """Issue each warning at the user's line."""
-    for text in texts:
-        errors.warn(text)
-
-
-def warn_of_weak(plan: Plan, size: int | None) -> None:
-    """Warn if the guarantee is weak; `size` is the public number of rows or units."""
-    budget = plan.request.budget
-    warn_each(accounting.weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, size))
 
 
 def with_warnings(result: ResultT) -> ResultT:
@@ -283,17 +277,6 @@ def with_warnings(result: ResultT) -> ResultT:
             error.fit = result
             raise
     return result
-
-
-def _used(plan: Plan, left: Sequence[Stage], ledger: accounting.Ledger | None) -> str:
-    """The share of its budget that a stopped fit used, and what was charged."""
-    whole = plan.rho or plan.epsilon
-    used = whole - sum(stage.charged if plan.rho else stage.epsilon for stage in left)
-    text = f"The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} stages"
-    text += f", with {used / whole:.0%} of its budget."
-    if ledger is None:
-        return text
-    return f"{text} The ledger was charged for all stages before the first and returns nothing."
 
 
 def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[str]:
@@ -325,20 +308,23 @@ LONGEST_WARNING = 3 * 80 - len("PrivcausalWarning: ")  # characters of three lin
 
 def _with_plan(
     refused: accounting.BudgetExhaustedError,
-    planner: Callable[[], Planner],
-    eps: float,
     rows: int | None,
+    learner: Learner,
+    base: AnyBase,
+    request: Request,
+    schema: Schema,
+    undeclared: Undeclared,
 ) -> accounting.BudgetExhaustedError:
     """Add to the refusal the planned half-widths of a fit that the ledger can still pay for.
 
-    `eps` is the epsilon of the refused fit, and its planner may fail. `rows` is the public number
-    of rows. If it is private (None), no plan is made.
+    `rows` is the public number of rows. If it is private (None), no plan is made.
     """
+    eps = request.budget.epsilon
     left = float(at_least(refused.payable))  # as shown in the refusal
     if rows is None or not LEAST_EPSILON <= left < eps:
         return refused
     try:
-        fits = planner()
+        fits = Planner(learner, base, request, schema, undeclared, assume(request))
         smaller, now = (
             " to ".join(tables.number(end, 2) for end in fits.first(rows, e, 0.05))
             for e in (left, eps)

@@ -250,7 +250,7 @@ def assert_weights(stored, *drawn):
 
 def test_niu_a_at_a_point_worked_by_hand():
     point = {f"X{j}": np.array([v]) for j, v in enumerate([0.5, 1.0, 1.0, 0.2, 0.4, 0.9], start=1)}
-    e, b, tau = simulations._NIU["A"].surface(*point.values())
+    e, b, tau = simulations._niu("A", *point.values())
     assert (e[0], b[0], tau[0]) == pytest.approx((0.9, 1.0 + 0.5 + 0.2 + 0.2, 0.75))
     assert datasets.niu("A", n=1).effect(point)[0] == pytest.approx(0.75)
 
@@ -264,15 +264,15 @@ def test_niu_b_to_e_at_a_point_worked_by_hand():
         "E": (0.5, 1 - 4 + 0 + 4 + 5 - 6 - 1 + 1, 1 / (1 + math.e) + 2 + 0 + 1 + 1 - 1),
     }
     for setup, expected in values.items():
-        surface = simulations._NIU[setup].surface(*x)
+        surface = simulations._niu(setup, *x)
         assert [v[0] for v in surface] == pytest.approx(expected), setup
 
 
 def test_niu_as_in_the_notebook_at_a_point_worked_by_hand():
     x = [np.array([v]) for v in (1.0, 0.5, -2.0, 1.0, 0.0, 1.0)]
-    assert simulations._NIU["D"].surface(*x).baseline[0] == pytest.approx(0.0 + 1.0)
-    assert simulations._NIU["D-code"].surface(*x).baseline[0] == pytest.approx(1.5 + 1.0)
-    e, b, tau = simulations._NIU["E-code"].surface(*x)
+    assert simulations._niu("D", *x).baseline[0] == pytest.approx(0.0 + 1.0)
+    assert simulations._niu("D-code", *x).baseline[0] == pytest.approx(1.5 + 1.0)
+    e, b, tau = simulations._niu("E-code", *x)
     step, linear = 0.2, 0.6 * (0.5 - 4.0 + 3.0 + 0.0 + 5.0)
     expected = (1 / (1 + math.exp(-2)), linear + 1.0 + step, 4.5 + 5 / (1 + math.exp(-1)))
     assert (e[0], b[0], tau[0]) == pytest.approx(expected)

@@ -8,7 +8,7 @@ from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
@@ -175,9 +175,6 @@ def _blocks(
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
-    def grid_of(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
-        return None if frame is None or not len(frame) else grid(frame, view.alpha)
-
     shares = tables.stage_shares(view.budget)
     words = PLAIN_WORDS if public else {}
     sources = [
@@ -189,11 +186,17 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     facts = (*view.left, *view.right)
     columns = (tables.TableColumn("item", "left"), tables.TableColumn("value", "left"))
+    frames: dict[str, tuple[pd.DataFrame | None, Callable[..., tables.TableGrid]]] = {
+        "effects": (effects, partial(tables.effect_grid, caption=view.second or "Effects")),
+        "slopes": (slopes, tables.slope_grid),
+        "groups": (view.gates, tables.gate_grid),
+        "cells": (view.cells, tables.cell_grid),
+    }
     return {
-        "effects": grid_of(effects, partial(tables.effect_grid, caption=view.second or "Effects")),
-        "slopes": grid_of(slopes, tables.slope_grid),
-        "groups": grid_of(view.gates, tables.gate_grid),
-        "cells": grid_of(view.cells, tables.cell_grid),
+        **{
+            name: None if frame is None or frame.empty else grid(frame, view.alpha)
+            for name, (frame, grid) in frames.items()
+        },
         "sources": tables.source_grid(sources, packed=False) if sources else None,
         "shares": tables.filled(  # of the cost, for readers who do not use rho
             "Privacy budget by step",

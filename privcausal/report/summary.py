@@ -165,11 +165,6 @@ def _wrap(text: str, width: int) -> list[str]:
     return wrap(" ".join(words), width, break_on_hyphens=False)
 
 
-def _centred(text: str) -> Iterator[str]:
-    for line in _wrap(tables.ascii_only(text), TEXT_WIDTH):
-        yield " " * ((TEXT_WIDTH - len(line)) // 2) + line
-
-
 # The table value as LaTeX, for a document that loads booktabs.
 
 PREAMBLE = r"% Requires \usepackage{booktabs}. Names outside the Latin script: XeLaTeX or LuaLaTeX."
@@ -214,12 +209,16 @@ def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
             yield r"\toprule"
             short, long = _facts(block)
             for pairs in short:
-                cells = ((_label(label), escape_latex(value)) for label, value in pairs)
-                yield _tex_row(chain(*cells))
+                cells = (
+                    (f"{escape_latex(tables.cut(label, TEX_NAME))}:" * bool(label), escape_latex(v))
+                    for label, v in pairs
+                )
+                yield " & ".join(chain(*cells)) + r" \\"
             for label, value in long:
                 # Group the paragraph, because \raggedright would redefine the row's \\.
                 text = rf"{{\raggedright {escape_latex(value)}\par}}"
-                yield rf"{_label(label)} & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{text}}} \\"
+                name = escape_latex(tables.cut(label, TEX_NAME))
+                yield rf"{name}: & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{text}}} \\"
             yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
         case tables.TableGrid():
             yield rf"\smallskip\emph{{{escape_latex(block.caption)}}}\par"
@@ -244,17 +243,12 @@ def _facts(block: tables.Pairs) -> tuple[list[tuple[tables.Pair, ...]], list[tab
     return list(zip_longest(*sides, fillvalue=("", ""))), long
 
 
-def _label(label: str) -> str:
-    return f"{escape_latex(tables.cut(label, TEX_NAME))}:" if label else ""
-
-
 def _tabular(block: tables.TableGrid) -> Iterator[str]:
     yield rf"\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in block.columns)}@{{}}}}"
     yield r"\toprule"
     if block.headed:
-        yield _tex_row(
-            [escape_latex(tables.cut(column.head, TEX_NAME)) for column in block.columns]
-        )
+        heads = (escape_latex(tables.cut(column.head, TEX_NAME)) for column in block.columns)
+        yield " & ".join(heads) + r" \\"
         yield r"\midrule"
     for index, row in enumerate(block.rows):
         if index and index in block.breaks:
@@ -265,12 +259,8 @@ def _tabular(block: tables.TableGrid) -> Iterator[str]:
                 cells.append(escape_latex(tables.cut(text, TEX_NAME)))
             else:  # a number with a minus sign instead of a hyphen, and its power of ten
                 cells.append(POWER.sub(_power, MINUS.sub("$-$", escape_latex(text))))
-        yield _tex_row(cells)
+        yield " & ".join(cells) + r" \\"
     yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
-
-
-def _tex_row(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
 
 
 def _power(match: re.Match[str]) -> str:
@@ -322,7 +312,10 @@ def grid_html(grid: tables.TableGrid) -> str:
     for place, (name, *values) in enumerate(grid.rows):
         if place in grid.breaks:
             rows += ["</tbody>", "<tbody>"]
-        cells = "".join(map(_html_cell, values, sides))
+        cells = "".join(
+            f"<td{SIDES[side]}>{escape_html(text)}</td>"
+            for text, side in zip(values, sides, strict=True)
+        )
         rows.append(f"<tr>{_named(name)}{cells}</tr>")
     caption = f"<caption>{escape_html(grid.caption)}</caption>"
     head = f"<thead><tr>{heads}</tr></thead>"
@@ -333,10 +326,6 @@ def _named(name: str) -> str:
     if not name:  # continues the row above
         return "<td></td>"
     return f'<th scope="row"{SIDES["left"]}>{escape_html(name)}</th>'
-
-
-def _html_cell(text: str, side: str) -> str:
-    return f"<td{SIDES[side]}>{escape_html(text)}</td>"
 
 
 # -- Markdown --------------------------------------------------------------------------------------
@@ -446,8 +435,14 @@ class Summary(Strict):
 
     def as_text(self) -> str:
         """The summary as ASCII text of at most 78 columns; long names are cut in the middle."""
-        alert = list(_centred(self.table.alert)) if self.table.alert else []
-        lines = [*alert, *_centred(self.table.title)]
+        alert, title = (
+            [
+                " " * ((TEXT_WIDTH - len(line)) // 2) + line
+                for line in _wrap(tables.ascii_only(text), TEXT_WIDTH)
+            ]
+            for text in (self.table.alert, self.table.title)
+        )
+        lines = [*alert, *title]
         for block in self.table.blocks:
             match block:
                 case tables.Rule():
@@ -516,7 +511,10 @@ class Summary(Strict):
                     parts.append(f"<caption>{escape_html(block.caption)}</caption>")
                     short, long = _facts(block)
                     for pairs in short:
-                        cells = (_named(label) + _html_cell(v, "right") for label, v in pairs)
+                        cells = (
+                            f"{_named(label)}<td{SIDES['right']}>{escape_html(v)}</td>"
+                            for label, v in pairs
+                        )
                         parts.append(f"<tr>{''.join(cells)}</tr>")
                     for label, value in long:
                         cell = f'<td colspan="3">{escape_html(value)}</td>'
@@ -684,9 +682,13 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         right = (*right[:2], *(fact for fact in right if fact[0] in ON_CARD), *complete)
         firsts = (tables.first_sentence(note) for note in view.notes[: view.serious])
         alerts = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in firsts)
-        ends = [
-            [tables.Prose((*alerts, *_cost(view))), private, tables.Prose((MORE,), console=True)]
-        ]
+        # One line: how the budget was divided, and what is left of it.
+        stages = tables.stage_shares(view.budget)
+        shares = (f"{SHOWN.get(k, k)} {tables.share_percent(s)}" for k, s in stages.items())
+        costs = [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
+        costs += [view.ledger.split(REST)[0]] if view.ledger else []
+        cost = tables.Prose((*alerts, *filter(None, [" ".join(costs)])))
+        ends = [[cost, private, tables.Prose((MORE,), console=True)]]
     head: list[tables.TableBlock] = [tables.Pairs("The analysis", left, right)]
     parts = [head, _ruled(estimates), *ends]
     blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
@@ -701,15 +703,6 @@ ON_CARD = ("Horizon", "Weights", "First-stage F", "Instruments agree")
 
 ALERT_WIDTH = 150
 """Maximum characters of an alert on the card: two lines."""
-
-
-def _cost(view: FitView) -> tuple[str, ...]:
-    """One line: how the budget was divided, and what is left of it."""
-    stages = tables.stage_shares(view.budget)
-    shares = (f"{SHOWN.get(k, k)} {tables.share_percent(s)}" for k, s in stages.items())
-    parts = [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
-    line = " ".join([*parts, *([view.ledger.split(REST)[0]] if view.ledger else [])])
-    return (line,) if line else ()
 
 
 def _prices(view: FitView) -> list[list[tables.TableBlock]]:

@@ -293,20 +293,19 @@ def with_labels(view: FitView, labels: Labels, names: Labels = MappingProxyType(
     def labelled(text: str) -> str:
         return names.get(text) or relabelled(text, labels)
 
-    def indexed(frame: pd.DataFrame | None) -> pd.DataFrame | None:
-        return None if frame is None else frame.rename(index=lambda term: labelled(str(term)))
-
+    indexed = dict[str, Any]()
+    for name in ("effects", "gates", "cells"):
+        frame = getattr(view, name)
+        indexed[name] = frame if frame is None else frame.rename(index=lambda t: labelled(str(t)))
     return replace(
         view,
         outcome=labelled(view.outcome),
         treatment=labelled(view.treatment),
         left=tuple((k, v if k == "Formula" else labelled(v)) for k, v in view.left),
-        effects=indexed(view.effects),
-        gates=indexed(view.gates),
-        cells=indexed(view.cells),
         shapes=tuple(replace(shape, name=labelled(shape.name)) for shape in view.shapes),
         headline=tuple(map(labelled, view.headline)),
         bias=BIAS_OF.sub(lambda match: labelled(match[0]), view.bias),
+        **indexed,
     )
 
 

@@ -303,7 +303,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         skip = self._lead if request.estimand == "OLS" else 0  # the intercept
 
         def coefficients(ax: Any) -> Any:
-            frame, slopes = relabelled().iloc[skip:], self._slopes[skip:]
+            frame = relabelled().iloc[skip:]
+            slopes = [row.kind == "slope" for row in self._rows() if row.is_effect][skip:]
             title = "Coefficients" if request.estimand == "OLS" else "Estimated effects"
             return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
 
@@ -332,10 +333,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
     def _refused(self, *_: Any, **__: Any) -> Any:
         """What this kind of fit does not have."""
         raise CapabilityError(self.refusal)
-
-    @property
-    def _slopes(self) -> list[bool]:
-        return [row.kind == "slope" for row in self._rows() if row.is_effect]
 
     @property
     def methods(self) -> str:
@@ -616,7 +613,8 @@ class RegressionResult(Result):
         return pictures | {"line": (line, draw)}
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
-        pictures, slopes = self._pictures(alpha, labels), self._slopes[self._lead :]
+        pictures = self._pictures(alpha, labels)
+        slopes = [row.kind == "slope" for row in self._rows() if row.is_effect][self._lead :]
         frame, draw = pictures["coef"]
         rows = tuple(filter(None, (slopes.count(False), *(1 for is_slope in slopes if is_slope))))
         caption = f"Coefficients with {tables.confidence(alpha)} intervals, without the intercept."

@@ -18,7 +18,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.prices import at_most, pair, percent
 from privcausal.report import tables
 from privcausal.request.request import COHORTS, Request
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.results import base, frames, guarantee, looks
 
 
@@ -65,6 +65,9 @@ def view_of(
         robustness = "" if sensitivity.randomised else sensitivity.sentence
     variation = looks.variation(result, alpha) if shapes else ""
     sources, bias, adjustment = _uncertainty(result, z)
+    # The assumption behind a finding; none if treatment was randomized.
+    assumption = next(iter(description.assumptions), "").partition(":")[0].partition(" (")[0]
+    only_if = f", if {CONDITIONS[assumption]}" if assumption in CONDITIONS else ""
     return tables.FitView(
         title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
         outcome=measured(request) or outcome,
@@ -99,7 +102,7 @@ def view_of(
         rho=promise.rho,
         neighbors=promise.neighbors,
         unit_sentence=persons,
-        headline=(*_finding(result, alpha, condition(description)), _protected(promise)),
+        headline=(*_finding(result, alpha, only_if), _protected(promise)),
         notes=_notes(result, description),
         serious=len(result.alerts),
         reading=() if request.estimand == "OLS" else description.reading,
@@ -149,7 +152,8 @@ def _header(
     if formula.treatment:
         coding, arms = schema[formula.treatment], " (1 vs. 0)"
         if isinstance(coding, Interval):
-            arms = f" in {_range(getattr(coding, 'raw', coding))}"
+            raw = getattr(coding, "raw", coding)
+            arms = f" in [{raw.lo:.6g}, {raw.hi:.6g}]"
         elif isinstance(coding, Levels):
             arms = f" ({len(coding.labels) - 1} arms vs. {coding.labels[0]})"
         elif isinstance(coding, Binary):
@@ -174,7 +178,8 @@ def _header(
     else:
         left.append((f"{rows} (noisy)", f"{estimate.population.count:,.0f}"))
     if outcome == formula.effect_on:
-        left.append(("Outcome bounds", _range(Interval(*result._outcomes))))
+        low, high = result._outcomes
+        left.append(("Outcome bounds", f"[{low:.6g}, {high:.6g}]"))
     left.append(("Formula", str(formula)))
     right = (
         ("Estimand", ", ".join(request.estimands)),
@@ -227,12 +232,6 @@ def version_of(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _range(domain: Domain) -> str:
-    if isinstance(domain, Interval):
-        return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
-    return "[0, 1]"
 
 
 def _uncertainty(
@@ -354,12 +353,6 @@ CONDITIONS = {
     "Exclusion": "the instrument is as good as random and acts only through the treatment",
 }
 """Short forms of the assumptions that make a difference a causal effect, by their first words."""
-
-
-def condition(description: estimators.Description) -> str:
-    """``", if ..."``: the assumption behind a finding; empty if treatment was randomized."""
-    first = next(iter(description.assumptions), "").partition(":")[0].partition(" (")[0]
-    return f", if {CONDITIONS[first]}" if first in CONDITIONS else ""
 
 
 def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str, ...]:
