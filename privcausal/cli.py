@@ -24,7 +24,6 @@ from privcausal import __version__, errors
 from privcausal.prices import at_least, at_most
 
 if TYPE_CHECKING:
-    from privcausal.accounting import Ledger
     from privcausal.request.schema import Schema
     from privcausal.results import AteResult, CateResult
 
@@ -172,6 +171,7 @@ def _demo(chosen: argparse.Namespace) -> None:
 
 def _fit(chosen: argparse.Namespace) -> None:
     import privcausal as pc
+    from privcausal.accounting import Ledger
     from privcausal.vault import read_file
 
     job = _read_job(chosen.spec)
@@ -185,7 +185,7 @@ def _fit(chosen: argparse.Namespace) -> None:
         job.formula,
         data,
         bounds=job.schema,
-        ledger=job.open_ledger(),
+        ledger=Ledger(**job.ledger) if job.ledger else None,
         progress=progress,
         **job.options,
     )
@@ -196,6 +196,7 @@ def _plan(chosen: argparse.Namespace) -> None:
     from matplotlib.figure import Figure
 
     import privcausal as pc
+    from privcausal.accounting import Ledger
 
     job = _read_job(chosen.spec)
     _check_distinct(chosen.spec, chosen.plot)
@@ -227,8 +228,8 @@ def _plan(chosen: argparse.Namespace) -> None:
     _print_summary(plan, chosen.summary)
     path = job.ledger.get("path")
     # Opening a ledger that does not exist would create it.
-    ledger = job.open_ledger() if path is not None and path.exists() else None
-    if ledger is not None:
+    if path is not None and path.exists():
+        ledger = Ledger(**job.ledger)
         for row in plan.fits(ledger).to_dict("records"):
             left = f"has enough budget; remaining after the fit: eps {at_least(row['left'])}"
             answer = left if row["affordable"] else "does not have enough budget"
@@ -345,11 +346,6 @@ class FileCall:
     schema: Schema
     options: Mapping[str, Any]
     ledger: Mapping[str, Any]
-
-    def open_ledger(self) -> Ledger | None:
-        from privcausal.accounting import Ledger
-
-        return Ledger(**self.ledger) if self.ledger else None
 
 
 def _read_job(path: Path) -> FileCall:

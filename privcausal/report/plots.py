@@ -13,7 +13,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -67,9 +67,9 @@ def interval_picture(view: FitView) -> Picture | None:
     words = f"The estimate is {value} ({level} interval {low} to {high}). Intervals by source: "
     caption = "All sources include allowances for clipping and for noisy models." * view.more
     of = "the overall effect" if effect.name == "overall" else effect.name
-    title, height = f"Uncertainty of {of}", 1.1 + 0.42 * len(bars)
+    title, size = f"Uncertainty of {of}", (WIDE, 1.1 + 0.42 * len(bars))
     plot = partial(coef_plot, bars, alpha=view.alpha, title=title)
-    return _picture("interval", caption, height, plot, f"{words}{'; '.join(bars.index)}.")
+    return _picture("interval", caption, size, plot, f"{words}{'; '.join(bars.index)}.")
 
 
 def shape_pictures(view: FitView) -> list[Picture]:
@@ -93,8 +93,8 @@ def shape_pictures(view: FitView) -> list[Picture]:
         words = tables.shape_line(shape)
         plot = partial(effect_plot, [shape], ylim=limits)
         name = tables.clean(shape.name)
-        svg = _draw(f"shape{i}", f"Effect by {name}: {words}", (PANEL, 2.55), plot)
-        pictures.append(Picture(svg, words, grid))
+        label = f"Effect by {name}: {words}"
+        pictures.append(_picture(f"shape{i}", words, (PANEL, 2.55), plot, label, grid))
     return pictures
 
 
@@ -122,7 +122,7 @@ def gate_picture(view: FitView) -> Picture | None:
         f"The estimates range from {low} to {high}. The table below shows all numbers."
     )
     plot = partial(gate_plot, gates, alpha=view.alpha, title="")
-    return _picture("groups", "", 1.0 + 0.3 * len(gates), plot, words)
+    return _picture("groups", "", (WIDE, 1.0 + 0.3 * len(gates)), plot, words)
 
 
 def gain_picture(view: FitView) -> Picture | None:
@@ -149,7 +149,7 @@ def gain_picture(view: FitView) -> Picture | None:
         tables.labelled_names("treated", map(tables.share_percent, rows["share"])),
         *tables.scaled(rows, heads, widest),
     )
-    return _picture("gains", caption, 2.9, plot, grid=grid)
+    return _picture("gains", caption, (WIDE, 2.9), plot, grid=grid)
 
 
 def attack_picture(view: FitView) -> Picture | None:
@@ -168,7 +168,8 @@ def attack_picture(view: FitView) -> Picture | None:
         "which of two neighboring data sets was used. At a false positive rate of "
         f"{alarms}, the test detects a difference at most {most} of the time."
     )
-    return _picture("attack", caption, 2.9, partial(attack_plot, view.attack), grid=grid)
+    plot = partial(attack_plot, view.attack)
+    return _picture("attack", caption, (WIDE, 2.9), plot, grid=grid)
 
 
 ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
@@ -181,9 +182,11 @@ def check_picture(check: Check, ident: str, grid: tables.TableGrid | None) -> Pi
         return None
     height = 0.3 + 0.3 * sum(check.rows) + 0.9 * len(check.rows) if check.rows else check.height
     words = f"{tables.clean(check.caption)}: {tables.clean(check.sentence)}"
-    svg = _draw(ident, words, (WIDE, height), check.draw, check.rows[1:] and check.rows)
-    titled = svg.count(escape(tables.clean(check.caption))) > 1  # once for screen readers
-    return Picture(svg, "" if titled else f"{check.caption}.", grid)
+    stacked = check.rows if len(check.rows) > 1 else ()
+    caption = f"{check.caption}."
+    picture = _picture(ident, caption, (WIDE, height), check.draw, words, grid, stacked)
+    titled = picture.svg.count(escape(tables.clean(check.caption))) > 1  # once for screen readers
+    return replace(picture, caption="") if titled else picture
 
 
 def budget_picture(view: FitView) -> Picture | None:
@@ -199,30 +202,23 @@ def budget_picture(view: FitView) -> Picture | None:
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
     grid = tables.budget_grid(view.budget, mechanisms=len({*view.budget["mechanism"]} - {""}) > 1)
-    height = 1.2 + 0.3 * len(lines)
-    return _picture("budget", "", height, partial(budget_plot, lines), words, grid)
+    size = WIDE, 1.2 + 0.3 * len(lines)
+    return _picture("budget", "", size, partial(budget_plot, lines), words, grid)
 
 
 def _picture(
     ident: str,
     caption: str,
-    height: float,
+    size: tuple[float, float],
     plot: Callable[..., object],
     words: str = "",
     grid: tables.TableGrid | None = None,
-) -> Picture:
-    """A wide picture; its alternative text is `words`, or the caption."""
-    return Picture(_draw(ident, words or caption, (WIDE, height), plot), caption, grid)
-
-
-def _draw(
-    ident: str,
-    words: str,
-    size: tuple[float, float],
-    plot: Callable[..., object],
     stacked: Sequence[int] = (),
-) -> str:
-    """A plot in the report's own style, independent of the user's notebook settings."""
+) -> Picture:
+    """A plot in the report's own style, independent of the user's notebook settings.
+
+    Its alternative text is `words`, or the caption.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -234,7 +230,7 @@ def _draw(
         # pyplot does not show or keep this figure
         figure = Figure(figsize=size, layout="constrained")
         plot(ax=_stacked(stacked, figure) if stacked else figure.add_subplot())
-        return figure_svg(figure, ident=ident, label=words)
+        return Picture(figure_svg(figure, ident=ident, label=words or caption), caption, grid)
 
 
 PICTURE_STYLE: dict[str, Any] = {

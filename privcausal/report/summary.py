@@ -446,7 +446,7 @@ class Summary(Strict):
         for block in self.table.blocks:
             match block:
                 case tables.Rule():
-                    lines.append(block.character * TEXT_WIDTH)
+                    lines.append(block * TEXT_WIDTH)
                 case tables.Pairs():
                     lines.extend(_text_pairs(block))
                 case tables.TableGrid():

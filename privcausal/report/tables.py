@@ -429,11 +429,10 @@ def error_text(std_error: float, se_sampling: float) -> str:
     return f"{total} (at most {sampling} from sampling alone)"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(str):
     """A line across, of ``=`` or ``-``; LaTeX and HTML have their own rules."""
 
-    character: Literal["=", "-"] = "-"
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

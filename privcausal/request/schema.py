@@ -291,8 +291,8 @@ class Levels:
     numeric: bool = field(default=False, repr=False, compare=False)
 
     def __init__(self, values: object, other: bool = False) -> None:
-        keys = _label_keys(values)
-        object.__setattr__(self, "numeric", _are_numbers(values))
+        keys, numeric = _label_keys(values)
+        object.__setattr__(self, "numeric", numeric)
         if not isinstance(other, bool):
             raise SchemaError("other must be True or False.")
         if not keys and not other:
@@ -347,8 +347,8 @@ class Binary:
     ones: tuple[str, ...] = field(default=(), compare=False)
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
-        keys = _label_keys(labels)
-        object.__setattr__(self, "numeric", _are_numbers(labels))
+        keys, numeric = _label_keys(labels)
+        object.__setattr__(self, "numeric", numeric)
         if len(keys) != 2:
             raise SchemaError(
                 f"Binary() requires two labels, not {len(keys)}. Write the label for 0 first: "
@@ -657,15 +657,18 @@ def _from_mapping(value: Mapping[str, Any]) -> Domain:
             "A domain given as a dict has the keys lo and hi, or labels (with ref, other). "
             "Write {'lo': 18, 'hi': 95} or {'labels': ['a', 'b'], 'ref': 'a'}."
         )
-    labels, other = _label_keys(value["labels"]), value.get("other", False)
+    labels, other = _label_keys(value["labels"])[0], value.get("other", False)
     labels = _reference_first(labels, value.get("ref"))
     if value.get("ref") is not None and len(labels) == 2 and other is False:
         return Binary(labels)
     return Levels(labels, other)
 
 
-def _label_keys(values: Any) -> tuple[str, ...]:
-    """Distinct labels. Messages quote only positions, because the labels may be observed data."""
+def _label_keys(values: Any) -> tuple[tuple[str, ...], bool]:
+    """Distinct labels, and whether all are numbers.
+
+    Messages quote only positions, because the labels may be observed data.
+    """
     values = as_plain(values)
     if not isinstance(values, tuple | list | range):
         raise SchemaError(f"Labels must be a list, not {kind_of(values)}. Write ['a', 'b'].")
@@ -681,7 +684,7 @@ def _label_keys(values: Any) -> tuple[str, ...]:
                 f"Labels {seen[key]} and {place} have the same text. Write each once."
             )
         seen[key] = place
-    return tuple(seen)
+    return tuple(seen), len(values) > 0 and all(isinstance(v, int | float) for v in values)
 
 
 def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
@@ -690,10 +693,6 @@ def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
         choices = ", ".join(map(repr, keys[:10]))
         raise SchemaError(f"ref={first!r} is not among the labels. Choose one of {choices}.")
     return (*(k for k in keys if k == first), *(k for k in keys if k != first))
-
-
-def _are_numbers(values: Any) -> bool:
-    return len(values) > 0 and all(isinstance(v, int | float) for v in values)
 
 
 def is_numeral(value: object) -> bool:

@@ -234,6 +234,14 @@ def _external(fit: Any, alpha: float) -> Foreign:
     for names, read in READERS.items():
         if all(hasattr(fit, name) for name in names.split()):
             return read(fit, alpha)
+    if hasattr(fit, "__maketables_coef_table__"):
+        heads = {"b": "estimate", "se": "std_error", "p": "p_value"}
+        for end, side in (("l", "low"), ("u", "high")):
+            heads[f"ci{100 * (1 - alpha):.4g}{end}"] = f"conf_{side}"
+        table = fit.__maketables_coef_table__.rename(columns=heads)
+        stat = getattr(fit, "__maketables_stat__", None)
+        outcome = getattr(fit, "__maketables_depvar__", "")
+        return _frame(table, alpha), _facts(outcome, fit, stat("N") if stat else None)
     if hasattr(fit, "all_fitted_models"):  # pyfixest, for sw() or several outcomes
         raise CapabilityError(
             f"A {type(fit).__name__} contains several models. Pass *fit.to_list()."
@@ -313,18 +321,6 @@ def _causal(fit: Any, alpha: float) -> Foreign:
     return pd.concat(parts, ignore_index=True), _facts("", fit, None)
 
 
-def _maketables(fit: Any, alpha: float) -> Foreign:
-    names = {"b": "estimate", "se": "std_error", "p": "p_value"}
-    ends = {
-        f"ci{100 * (1 - alpha):.4g}{side}": f"conf_{end}"
-        for side, end in (("l", "low"), ("u", "high"))
-    }
-    table = fit.__maketables_coef_table__.rename(columns=names | ends)
-    stat = getattr(fit, "__maketables_stat__", None)
-    outcome = getattr(fit, "__maketables_depvar__", "")
-    return _frame(table, alpha), _facts(outcome, fit, stat("N") if stat else None)
-
-
 READERS: dict[str, Callable[[Any, float], Foreign]] = {
     "params bse pvalues conf_int": _regression,
     "params std_errors pvalues conf_int model": _regression,
@@ -334,7 +330,6 @@ READERS: dict[str, Callable[[Any, float], Foreign]] = {
     "point_estimate stderr summary_frame": _causal,
     "coef__inference intercept__inference": _causal,
     "mean_point stderr_mean conf_int_mean": _causal,
-    "__maketables_coef_table__": _maketables,
 }
 """Readers of other packages' fits, by attributes that only such fits have, without imports."""
 

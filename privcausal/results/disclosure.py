@@ -20,7 +20,7 @@ from privcausal.errors import CapabilityError, write
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Summary
-from privcausal.report.tables import FitView, Shape
+from privcausal.report.tables import FitView
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Interval, Schema
 from privcausal.results.base import ReleasedFit
@@ -205,11 +205,7 @@ class Disclosed(ReleasedFit):
     """Documents that a fit writes for reviewers; nothing here is a new release."""
 
     def _view(self, alpha: float = 0.05) -> FitView:
-        return view_of(self, self._shown_shapes(alpha), alpha)
-
-    def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
-        """The effect along each modifier, if the fit has curves that can be drawn."""
-        return ()
+        return view_of(self, (), alpha)
 
     def label(self, *, name: str = "", curator: str = "", contact: str = "") -> Summary:
         """One-page privacy label for readers of the result and for people in the data.

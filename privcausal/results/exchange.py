@@ -142,7 +142,7 @@ def _term(piece: effects.Piece, population: Population, name: str, positions: In
         column = next((scale for scale in scales if scale.variable == name), plain)
         # The smallest number in each bin but the first, to the last bit: bisection between
         # neighboring middles with the function that bins rows finds the exact borders.
-        middles, number = _middles(domain), np.arange(1, FINE_BINS)
+        middles, number = np.asarray(rows.frame[name], np.float64)[:-1], np.arange(1, FINE_BINS)
         low, high = middles[:-1], middles[1:]
         half = low + 0.5 * (high - low)
         while not np.all((half <= low) | (half >= high)):
@@ -215,7 +215,8 @@ def _axis(features: FeatureMap, population: Population, name: str) -> tuple[Rows
     domain, share = population.schema[name], population.probabilities[name]
     points: Vector | Integers = np.array([0.0, 1.0, 0.0])
     if isinstance(domain, Interval):
-        points = np.r_[_middles(domain), domain.mid]
+        middles = domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS)
+        points = np.r_[middles, domain.mid]
     elif isinstance(domain, Levels):
         undeclared = domain.labels.index("other") if domain.other else -1
         points = np.r_[np.arange(len(domain.labels)), undeclared]
@@ -224,11 +225,6 @@ def _axis(features: FeatureMap, population: Population, name: str) -> tuple[Rows
     schema, variables = features.design.schema, features.design.variables
     frame = {other: middle(schema[other], len(points)) for other in variables}
     return Rows(frame | {name: points}, len(points)), share
-
-
-def _middles(domain: Interval) -> Vector:
-    """The middle of each fine bin, shape (FINE_BINS,)."""
-    return np.asarray(domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS))
 
 
 def _booster(

@@ -29,7 +29,7 @@ from privcausal.request.panels import clock
 from privcausal.request.request import COHORTS, Budget
 from privcausal.request.schema import Binary, Interval, level_names
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
-from privcausal.results.view import outcome_name, part_words, set_words
+from privcausal.results.view import outcome_name, part_words, set_words, view_of
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
@@ -845,12 +845,13 @@ class CateResult(Result):
             )
         return frames.shapes_of(estimate, frames.quantile(alpha), 100 * (1 - alpha))
 
-    def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
+    def _view(self, alpha: float = 0.05) -> tables.FitView:
         request = self.estimate.plan.request
         if not (request.formula.effect_variables and self._effect.drawn):
-            return ()
+            return super()._view(alpha)
         # Declared groups of a factor have averages of their own, which are not shrunken.
-        return tuple(shape for shape in self._shapes(alpha) if shape.name not in request.groups)
+        shapes = (shape for shape in self._shapes(alpha) if shape.name not in request.groups)
+        return view_of(self, tuple(shapes), alpha)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

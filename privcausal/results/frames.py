@@ -132,15 +132,8 @@ def gain_frame(effect: CellEffect, z: float) -> pd.DataFrame:
     parts = np.cumsum(weights[:, None] * effect.root[order], axis=0)
     spread = np.r_[0.0, np.linalg.norm(parts, axis=1)]
     share = np.r_[0.0, np.cumsum(weights)]
-    return curve_frame(share, gain, spread, share * gain[-1], z)
-
-
-def curve_frame(
-    share: Vector, gain: Vector, spread: Vector, random: Vector, z: float
-) -> pd.DataFrame:
-    """share gain std_error conf_low conf_high random, a row for each number of cells treated."""
     curve = with_limits(gain, spread, z, "gain")
-    return pd.DataFrame({"share": share} | curve | {"random": random})
+    return pd.DataFrame({"share": share} | curve | {"random": share * gain[-1]})
 
 
 # -- the effect along each modifier ----------------------------------------------------------------

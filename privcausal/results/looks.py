@@ -503,9 +503,8 @@ class Uplift(_Look):
     def frame(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
         """share gain std_error conf_low conf_high random, a row for each number of cells."""
         curve = self._curve(kind)
-        return frames.curve_frame(
-            curve.share, curve.gain, curve.spread, curve.random, frames.quantile(alpha)
-        )
+        gains = frames.with_limits(curve.gain, curve.spread, frames.quantile(alpha), "gain")
+        return pd.DataFrame({"share": curve.share} | gains | {"random": curve.random})
 
     def areas(self, alpha: float = 0.05) -> pd.DataFrame:
         """Rows ``AUUC`` and ``Qini``: estimate std_error conf_low conf_high random.
