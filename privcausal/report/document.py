@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -186,17 +186,9 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     facts = (*view.left, *view.right)
     columns = (tables.TableColumn("item", "left"), tables.TableColumn("value", "left"))
-    frames: dict[str, tuple[pd.DataFrame | None, Callable[..., tables.TableGrid]]] = {
-        "effects": (effects, partial(tables.effect_grid, caption=view.second or "Effects")),
-        "slopes": (slopes, tables.slope_grid),
-        "groups": (view.gates, tables.gate_grid),
-        "cells": (view.cells, tables.cell_grid),
-    }
     return {
-        **{
-            name: None if frame is None or frame.empty else grid(frame, view.alpha)
-            for name, (frame, grid) in frames.items()
-        },
+        **dict.fromkeys(("effects", "slopes", "groups", "cells")),
+        **tables.fit_grids(view, effects, slopes, view.second or "Effects"),
         "sources": tables.source_grid(sources, packed=False) if sources else None,
         "shares": tables.filled(  # of the cost, for readers who do not use rho
             "Privacy budget by step",

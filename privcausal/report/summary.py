@@ -648,14 +648,8 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     if effects is not None and (view.gates is not None or view.shapes):
         first, rest = effects.iloc[: view.averages], effects.iloc[view.averages :]
         effects, slopes = first, rest if full or not view.shapes else None
-    grids = (
-        (effects, tables.effect_grid),
-        (view.gates, tables.gate_grid),
-        (slopes, tables.slope_grid),
-        (view.cells, tables.cell_grid),
-    )
     estimates: list[list[tables.TableBlock]] = [
-        [grid(frame, view.alpha)] for frame, grid in grids if frame is not None and len(frame)
+        [grid] for grid in tables.fit_grids(view, effects, slopes).values()
     ]
     below = (view.adjustment, *(() if full else (view.region,)))
     if any(below) and estimates:

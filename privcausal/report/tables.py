@@ -15,7 +15,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, TypeAlias
 
@@ -420,15 +419,6 @@ TURN = 0.25
 """A turn is reported if it lies beyond both ends by this part of the curve's spread."""
 
 
-def error_text(std_error: float, se_sampling: float) -> str:
-    """A standard error beside its part: ``0.0290 (at most 0.0130 from sampling alone)``.
-
-    Sampling variances are noisy, and raised by their noise.
-    """
-    total, sampling = alike([std_error, se_sampling], std_error)
-    return f"{total} (at most {sampling} from sampling alone)"
-
-
 class Rule(str):
     """A line across, of ``=`` or ``-``; LaTeX and HTML have their own rules."""
 
@@ -580,22 +570,27 @@ def effect_grid(
     return filled(caption, names, *values, tests, low, high, frame=effects)
 
 
-slope_grid = partial(effect_grid, caption="Slopes of the effect", head="Slopes")
-"""Coefficients of the effect in its modifiers."""
-
-
-def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
-    """Group averages, with the standard error from sampling alone."""
-    names = labelled_names("Groups (noisy)", gates.index, "group")
-    columns = names, *estimated(gates, alpha, SAMPLED)
-    return filled("Average effect by group", *columns, frame=gates)
-
-
-def cell_grid(cells: pd.DataFrame, alpha: float) -> TableGrid:
-    """Cells of a partition: noisy counts per arm, uplift, limits."""
-    names = labelled_names("Cells (noisy)", cells.index, "cell")
-    columns = names, *noisy_counts(cells), *estimated(cells, alpha, ESTIMATES, "uplift")
-    return filled("Uplift by cell", *columns, frame=cells)
+def fit_grids(
+    view: FitView,
+    effects: pd.DataFrame | None,
+    slopes: pd.DataFrame | None,
+    caption: str = "Effects",
+) -> dict[str, TableGrid]:
+    """The tables that a fit has, by name: its effects, groups, slopes and cells."""
+    grids, alpha, gates, cells = dict[str, TableGrid](), view.alpha, view.gates, view.cells
+    if effects is not None and len(effects):
+        grids["effects"] = effect_grid(effects, alpha, caption)
+    if gates is not None and len(gates):  # with the standard error from sampling alone
+        names = labelled_names("Groups (noisy)", gates.index, "group")
+        columns = names, *estimated(gates, alpha, SAMPLED)
+        grids["groups"] = filled("Average effect by group", *columns, frame=gates)
+    if slopes is not None and len(slopes):
+        grids["slopes"] = effect_grid(slopes, alpha, "Slopes of the effect", "Slopes")
+    if cells is not None and len(cells):  # with noisy counts per arm
+        names = labelled_names("Cells (noisy)", cells.index, "cell")
+        columns = names, *noisy_counts(cells), *estimated(cells, alpha, ESTIMATES, "uplift")
+        grids["cells"] = filled("Uplift by cell", *columns, frame=cells)
+    return grids
 
 
 def noisy_counts(frame: pd.DataFrame) -> list[Filled]:

@@ -288,6 +288,7 @@ class _Look(Printed):
 
     title: ClassVar[str]
     what: ClassVar[str] = "this diagnostic only, not the fit,"
+    frame: ClassVar[Any]
 
     @property
     def guarantee(self) -> Guarantee:
@@ -299,6 +300,11 @@ class _Look(Printed):
         """One line; columns as in the fit's `budget`."""
         measured = self.measured
         return frames.budget_lines((measured.release,), measured.plan.request.budget.delta)
+
+    def plot_data(self) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        numbers: pd.DataFrame = self.frame
+        return numbers
 
     def _check(
         self, sentence: str, frame: pd.DataFrame, draw: Callable[..., Axes], rows: tuple[int, ...]
@@ -399,10 +405,6 @@ class Overlap(_Look):
             return plots.overlap_plot(self.frame, ax, level_names(domain))
         return plots.overlap_plot(self.frame, ax)
 
-    def plot_data(self) -> pd.DataFrame:
-        """The numbers behind `plot`: `frame`."""
-        return self.frame
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Balance(_Look):
@@ -477,10 +479,6 @@ class Balance(_Look):
     def plot(self, ax: Axes | None = None) -> Axes:
         """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
         return plots.balance_plot(self.frame, ax)
-
-    def plot_data(self) -> pd.DataFrame:
-        """The numbers behind `plot`: `frame`."""
-        return self.frame
 
 
 LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}

@@ -364,8 +364,10 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
     table, row = result._table(alpha), result._headline(alpha)
+    # Sampling variances are noisy, and raised by their noise.
+    total, sampling = tables.alike([row["std_error"], row["se_sampling"]], row["std_error"])
+    error = f"{total} (at most {sampling} from sampling alone)"
     if request.estimand == "OLS":
-        error = tables.error_text(row["std_error"], row["se_sampling"])
         terms = ", ".join(map(str, request.formula.terms)) or "a constant"
         value, low, high = tables.interval(row)
         limits = f"{tables.confidence(alpha)} interval {low} to {high}"
@@ -380,7 +382,7 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
     noise = (
         "The interval accounts for sampling and for privacy noise."
         if request.mode == "paper"
-        else f"The standard error is {tables.error_text(row['std_error'], row['se_sampling'])}."
+        else f"The standard error is {error}."
     )
     population = words_of(request).over
     if request.per_unit:
