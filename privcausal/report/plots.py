@@ -13,10 +13,9 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -45,8 +44,7 @@ MOST_BARS = 40
 """Maximum rows of a forest or budget plot; the table below the plot has all rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """An `svg` element, its caption, and its table (None if the table is printed elsewhere)."""
 
     svg: str
@@ -186,7 +184,7 @@ def check_picture(check: Check, ident: str, grid: tables.TableGrid | None) -> Pi
     caption = f"{check.caption}."
     picture = _picture(ident, caption, (WIDE, height), check.draw, words, grid, stacked)
     titled = picture.svg.count(escape(tables.clean(check.caption))) > 1  # once for screen readers
-    return replace(picture, caption="") if titled else picture
+    return picture._replace(caption="") if titled else picture
 
 
 def budget_picture(view: FitView) -> Picture | None:

@@ -97,10 +97,7 @@ def check_propensity(request: Request) -> None:
     p = request.propensity
     if p is None:
         return
-
-    def inside(probability: float) -> bool:
-        return LEAST_PROPENSITY <= probability <= 1 - LEAST_PROPENSITY
-
+    least, most = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
     if isinstance(p, str):
         domain = request.schema.get(p)
         if not isinstance(domain, Interval):
@@ -108,7 +105,7 @@ def check_propensity(request: Request) -> None:
                 f"Propensity column {p!r} requires declared bounds inside (0, 1), for example "
                 f"bounds={{{p!r}: (0.1, 0.9)}}."
             )
-        if not (inside(domain.lo) and inside(domain.hi)):
+        if not least <= domain.lo < domain.hi <= most:
             raise SchemaError(
                 f"The bounds of propensity column {p!r} must be inside (0, 1), at least "
                 f"{LEAST_PROPENSITY:g} from 0 and 1."
@@ -120,13 +117,13 @@ def check_propensity(request: Request) -> None:
                 "propensity= by arm requires a treatment with at least three declared arms. "
                 "For two arms, give the share of the treated, for example propensity=0.5."
             )
-        numbers = all(is_number(share) and inside(share) for share in p.values())
+        numbers = all(is_number(share) and least <= share <= most for share in p.values())
         if {*p} != {*arms} or not numbers or abs(sum(p.values()) - 1) > SUM_TOLERANCE:
             raise SchemaError(
                 "propensity= must give a share in (0, 1) for each of the arms "
                 f"{', '.join(arms)}. The shares must add up to 1."
             )
-    elif not (is_number(p) and inside(p)):
+    elif not (is_number(p) and least <= p <= most):
         raise SchemaError(
             "propensity must be a number in (0, 1) or the name of a column. A number must be "
             f"at least {LEAST_PROPENSITY:g} from 0 and 1."

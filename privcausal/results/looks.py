@@ -16,7 +16,6 @@ from privcausal.estimators import describe
 from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, UpliftCurves
 from privcausal.estimators.words import words_of
 from privcausal.inference import effects
-from privcausal.inference.cells import Curve
 from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.tables import Check
@@ -493,14 +492,11 @@ class Uplift(_Look):
     title: ClassVar[str] = "Private Uplift and Qini"
     what: ClassVar[str] = "this release"
 
-    def _curve(self, kind: str) -> Curve:
-        if kind not in self.measured.curves:
-            raise CapabilityError("kind= must be 'uplift' or 'qini'.")
-        return self.measured.curves[kind]
-
     def frame(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
         """share gain std_error conf_low conf_high random, a row for each number of cells."""
-        curve = self._curve(kind)
+        if kind not in self.measured.curves:
+            raise CapabilityError("kind= must be 'uplift' or 'qini'.")
+        curve = self.measured.curves[kind]
         gains = frames.with_limits(curve.gain, curve.spread, frames.quantile(alpha), "gain")
         return pd.DataFrame({"share": curve.share} | gains | {"random": curve.random})
 
@@ -511,7 +507,7 @@ class Uplift(_Look):
         its random line.
         """
         z = frames.quantile(alpha)
-        up, qini = self._curve("uplift"), self._curve("qini")
+        up, qini = self.measured.curves["uplift"], self.measured.curves["qini"]
         estimate = np.array([up.area, qini.area - qini.random_area])
         spread = np.array([up.area_spread, qini.area_spread])
         columns = frames.with_limits(estimate, spread, z) | {

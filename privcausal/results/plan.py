@@ -346,14 +346,23 @@ class PlanResult(Printed):
             raise CapabilityError(
                 f"plot(kind={str(kind)[:40]!r}) is not available. Choices: {kinds}."
             )
-        if kind != "utility":
-            return self._curve(kind)
-        chosen = [float(w) for w in weights]
+        chosen = [float(w) for w in weights] if kind == "utility" else [0.0]
         if not chosen or not all(0 <= w <= 1 for w in chosen):
             raise CapabilityError(
                 "weights must be numbers from 0 to 1, for example (0.25, 0.5, 0.75)."
             )
-        curve = self._curve("eps")
+        sizes, epsilons = ({point[k] for point in self.points} for k in (0, 1))
+        if kind == "n":
+            sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
+        else:
+            epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
+        rows, alpha, ends = [], self.question.alpha, self.planner.first
+        for n, eps in sorted(product(sizes, epsilons)):
+            _, free = ends(int(n), MOST_EPSILON, alpha)
+            rows.append((int(n), eps, *ends(int(n), eps, alpha), free, (n, eps) in self.points))
+        curve = pd.DataFrame(rows, columns=["n", "eps", *ENDS, "sampling", "planned"])
+        if kind != "utility":
+            return curve
         privacy = 1 - np.tanh(curve["eps"] / 2)
         precision = np.minimum(curve["sampling"] / curve["half-width to"], 1.0)
         parts = {"n": curve["n"], "eps": curve["eps"], "privacy": privacy, "precision": precision}
@@ -363,18 +372,6 @@ class PlanResult(Printed):
         ]
         columns = ["n", "eps", "weight", "privacy", "precision", "utility"]
         return pd.concat(frames, ignore_index=True)[columns]
-
-    def _curve(self, by: str) -> pd.DataFrame:
-        sizes, epsilons = ({point[k] for point in self.points} for k in (0, 1))
-        if by == "eps":
-            epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
-        else:
-            sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
-        rows, alpha, ends = [], self.question.alpha, self.planner.first
-        for n, eps in sorted(product(sizes, epsilons)):
-            _, free = ends(int(n), MOST_EPSILON, alpha)
-            rows.append((int(n), eps, *ends(int(n), eps, alpha), free, (n, eps) in self.points))
-        return pd.DataFrame(rows, columns=["n", "eps", *ENDS, "sampling", "planned"])
 
     # -- text ------------------------------------------------------------------------------
 
