@@ -654,8 +654,9 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     below = (view.adjustment, *(() if full else (view.region,)))
     if any(below) and estimates:
         estimates[0].append(tables.Prose(tuple(filter(None, below))))
-    one = view.cells is not None and len(view.shapes) == 1  # its effects are those of the cells
-    if view.shapes and (full or not one):
+    # The only curve of a fit by cells has the effects of the cells.
+    repeated = view.cells is not None and len(view.shapes) == 1
+    if view.shapes and (full or not repeated):
         lead = (view.variation,) if view.variation else ()
         curves = view.shapes if full or view.varies else ()
         lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in curves)

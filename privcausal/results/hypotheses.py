@@ -68,7 +68,9 @@ class Contrasts(Printed):
     def conf_int(self, alpha: float | None = None) -> Matrix:
         """Limits at level 1 - alpha, shape (k, 2). The default is the level of `frame`."""
         level = self.alpha if alpha is None else frames.check_alpha(alpha)
-        return np.column_stack([*_limits(self.estimates, level, self.simultaneous).values()][-2:])
+        z = frames.critical(self.estimates.cov, level, simultaneous=self.simultaneous)
+        limits = self.estimates.columns(z)
+        return np.column_stack([limits["conf_low"], limits["conf_high"]])
 
     def summary_frame(self, alpha: float | None = None) -> pd.DataFrame:
         """`frame` with the columns of statsmodels: coef, std err, z, P>|z| and limits."""
@@ -126,13 +128,9 @@ def _contrasts(
     tests = {"statistic": statistic, "p_value": p}
     index = pd.Index(list(names), name="contrast")
     order = ["estimate", "std_error", "max_bias", *tests, "conf_low", "conf_high"]
-    frame = pd.DataFrame(_limits(estimates, alpha, simultaneous) | tests, index=index)[order]
+    z = frames.critical(estimates.cov, alpha, simultaneous=simultaneous)
+    frame = pd.DataFrame(estimates.columns(z) | tests, index=index)[order]
     return Contrasts(frame, alpha, simultaneous, result.guarantee.kind, estimates)
-
-
-def _limits(estimates: effects.Contrasted, alpha: float, simultaneous: bool) -> dict[str, Vector]:
-    joint = frames.critical(estimates.cov, alpha, simultaneous=simultaneous)
-    return estimates.columns(max(joint, frames.quantile(alpha)))
 
 
 IS_RATIO = "{} is a ratio, but contrasts are linear. Its interval is in conf_int()."

@@ -277,9 +277,11 @@ def _plain(value: Any, user_part: Own) -> Any:
     elif isinstance(value, Mapping):
         name, content = "map", [[key, _plain(item, user_part)] for key, item in value.items()]
     else:
-        part = value if _kinds().get(name) is type(value) else user_part
+        part: Any = value if _kinds().get(name) is type(value) else user_part
         name = type(part).__name__
-        content = {f.name: _plain(getattr(part, f.name), user_part) for f in _stored(type(part))}
+        # Points of queries are fields of the request, so they are not compared.
+        names = [f.name for f in dataclasses.fields(part) if f.init and f.compare]
+        content = {key: _plain(getattr(part, key), user_part) for key in names}
     return {name: content}
 
 
@@ -300,17 +302,13 @@ def _made(value: Any) -> Any:
         return (CausalFormula.parse if treated else CausalFormula.regression)(text, columns)
     kind, parts = _kinds()[name], {key: _made(item) for key, item in content.items()}
     hints = get_type_hints(kind)
-    _need(set(parts) <= {f.name for f in _stored(kind)})  # Fields of later builds have defaults.
+    # Fields of later builds have defaults.
+    _need(set(parts) <= {f.name for f in dataclasses.fields(kind) if f.init and f.compare})
     _need(all(_is(part, hints[key]) for key, part in parts.items()))
     made = kind(**parts)
     if isinstance(made, Request):
         check_request(made)
     return made
-
-
-def _stored(kind: type[Any]) -> list[dataclasses.Field[Any]]:
-    """The fields that define a value. Points of queries are fields of the request."""
-    return [f for f in dataclasses.fields(kind) if f.init and f.compare]
 
 
 def _is(value: Any, hint: Any) -> bool:
