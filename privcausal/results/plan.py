@@ -143,8 +143,7 @@ class PlanResult(Printed):
         for n, eps in self.points:  # Refuse points that cannot be planned here, not when printing.
             self.planner.at(n, eps)
         if self.planner.assumed.like:  # All forecasts are made here, and no row is kept.
-            for n, eps in self.points:
-                self._row(n, eps)
+            _ = self.table
             object.__setattr__(self, "planner", self.planner.without_rows())
 
     # -- numbers -----------------------------------------------------------------------------
@@ -170,25 +169,28 @@ class PlanResult(Printed):
         >>> plan.table["half-width to"].is_monotonic_decreasing
         True
         """
-        return pd.DataFrame([self._row(n, eps) for n, eps in self.points])
-
-    def _row(self, n: int, eps: float) -> dict[str, float]:
-        planner, question = self.planner, self.question
-        forecast, falling = planner.at(n, eps), planner.falling(n, eps)
-        least, most = planner.first(n, eps, question.alpha)
-        lead, more = forecast.lead, float(norm.ppf(question.power))
-        detectable = falling.half_width(question.alpha) + more * np.sqrt(falling.variance)
-        pure = forecast.plan.pure
-        return {
-            "n": n, "eps": eps, "delta": 0.0 if pure else forecast.plan.request.budget.delta,
-            "rho": np.nan if pure else forecast.plan.rho / accounting.PICO,
-            "half-width from": least, "half-width to": most,
-            "detectable": planner.ends[1] * float(detectable[falling.lead]),
-            "se_sampling": float(np.sqrt(forecast.sampling[lead])),
-            "se_privacy": float(np.sqrt(forecast.privacy[lead])),
-            "se_nuisances": float(np.sqrt(forecast.nuisances[lead])),
-            "max_bias": float(forecast.bias[lead]),
-        }  # fmt: skip
+        planner, question, rows = self.planner, self.question, []
+        for n, eps in self.points:
+            forecast, falling = planner.at(n, eps), planner.falling(n, eps)
+            least, most = planner.first(n, eps, question.alpha)
+            lead, more = forecast.lead, float(norm.ppf(question.power))
+            detectable = falling.half_width(question.alpha) + more * np.sqrt(falling.variance)
+            pure = forecast.plan.pure
+            row = {
+                "n": n,
+                "eps": eps,
+                "delta": 0.0 if pure else forecast.plan.request.budget.delta,
+                "rho": np.nan if pure else forecast.plan.rho / accounting.PICO,
+                "half-width from": least,
+                "half-width to": most,
+                "detectable": planner.ends[1] * float(detectable[falling.lead]),
+                "se_sampling": float(np.sqrt(forecast.sampling[lead])),
+                "se_privacy": float(np.sqrt(forecast.privacy[lead])),
+                "se_nuisances": float(np.sqrt(forecast.nuisances[lead])),
+                "max_bias": float(forecast.bias[lead]),
+            }
+            rows.append(row)
+        return pd.DataFrame(rows)
 
     @property
     def terms(self) -> pd.DataFrame:
