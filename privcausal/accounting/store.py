@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from privcausal.accounting import price
-from privcausal.accounting.charge import PARALLEL, Charge
+from privcausal.accounting.charge import PARALLEL, Charge, Cost
 from privcausal.errors import BudgetError, LedgerError, is_number
 
 # Contents of a ledger: its header, and one line per charge, as plain values for SQLite.
@@ -56,7 +56,7 @@ _LARGEST = 2**63 - 1
 
 def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> dict[str, Any]:
     """The checked header of a new ledger; raises before any file is touched."""
-    if not isinstance(dataset, str) or not _is_label(dataset):
+    if not isinstance(dataset, str) or not dataset.strip() or not dataset.isprintable():
         raise LedgerError("dataset= must be a label of the data: a nonempty, printable string.")
     if not isinstance(allow_published, bool):
         raise LedgerError("allow_published= must be True or False.")
@@ -91,7 +91,7 @@ def question_of(run: str) -> tuple[str, str]:
 
 def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:
     """The lines to store for one run, without their position in the chain."""
-    if not isinstance(run, str) or not _is_label(run):
+    if not isinstance(run, str) or not run.strip() or not run.isprintable():
         raise LedgerError("The name of a run must be a nonempty, printable string.")
     if not charges or not all(isinstance(charge, Charge) for charge in charges):
         raise LedgerError("A run requires at least one Charge.")
@@ -132,10 +132,6 @@ def _real(value: float) -> float | None:
 def _text(text: str) -> str:
     """Make a text valid UTF-8: queries contain column names, which may hold any characters."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _is_label(text: str) -> bool:
-    return bool(text.strip()) and text.isprintable()
 
 
 BUSY_SECONDS = 30.0
@@ -219,6 +215,11 @@ class Book:
     # whether its rho is of Gaussian noise.
     lines: tuple[dict[str, Any], ...]
     hashes: tuple[str, ...]  # The header's hash, then the hash of every line
+
+    @property
+    def costs(self) -> list[Cost]:
+        """The cost of each line."""
+        return [Cost(x["rho"], x["epsilon"], x["delta"], x["gaussian"]) for x in self.lines]
 
 
 class Store:
@@ -465,11 +466,12 @@ def _code(error: Exception) -> int:
 def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
     """Open the file itself, never the target of a link in its place."""
     no_link = getattr(os, "O_NOFOLLOW", 0)  # does not exist on Windows
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | no_link, access)
-
-    return open(path, mode, encoding="ascii", opener=opener)
+    return open(
+        path,
+        mode,
+        encoding="ascii",
+        opener=lambda name, flags: os.open(name, flags | no_link, access),
+    )
 
 
 def _write_whole(path: Path, text: str, access: int = _OWNER) -> None:

@@ -512,7 +512,7 @@ class Interactions(Shortened):
         """phi on a grid, in whole steps of `step`, shape (n, p)."""
         phi = rows.matrix(self.features.size)
         design, columns = self.features.design, self.features.column.tolist()
-        for number, (column, table) in enumerate(zip(phi.T, self._tables, strict=True)):
+        for number, (column, table) in enumerate(zip(phi.T, self._grid[0], strict=True)):
             if table is not None:
                 looked_up(table, rows.bins(design, columns[number]), column)
             else:
@@ -527,7 +527,7 @@ class Interactions(Shortened):
         The matrix product is therefore exact, in any order and for any block.
         """
         whole, lifted = rows.matrix(self.size), rows.singles(self.size)
-        onto(steps, self._lift, whole)
+        onto(steps, self._grid[1], whole)
         np.copyto(lifted, whole, casting="same_kind")
         for column, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
             np.multiply(raw, gain, out=column)
@@ -547,22 +547,20 @@ class Interactions(Shortened):
         return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
 
     @cached_property
-    def _tables(self) -> list[Vector | None]:
-        """The features in whole steps, if they are looked up."""
+    def _grid(self) -> tuple[list[Vector | None], Matrix]:
+        """The features in whole steps, if they are looked up, and the lift on its grid.
+
+        This is -gain x lift, shape (p, K), in steps of a power of two, times one step of phi.
+        """
         tables: list[Vector | None] = [None]
         for block, number in self.features.owner:
             numeric = block.table is None
             tables.append(None if numeric else np.rint(block.tables[number] / self.step))
-        return tables
-
-    @cached_property
-    def _lift(self) -> Matrix:
-        """-gain x lift, shape (p, K), in steps of a power of two, times one step of phi."""
         whole = self.lift * self.gain
         bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
         most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
         scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
-        return np.asarray(np.rint(whole * scale) * (-self.step / scale))
+        return tables, np.asarray(np.rint(whole * scale) * (-self.step / scale))
 
     def raw(self, rows: Rows) -> Iterator[Singles]:
         """Products before phi is regressed out: K columns, each valid until the next is read.
@@ -594,13 +592,8 @@ class Interactions(Shortened):
     @kept
     def _linear(self, rows: Rows) -> dict[int, Singles]:
         """The linear features of the products, standardized and clipped."""
-        values = rows.singles(len(self._columns)).T
-        return {j: self.linear(rows, j, out) for j, out in zip(self._columns, values, strict=True)}
-
-    @cached_property
-    def _columns(self) -> tuple[int, ...]:
-        """Linear features that occur in a product."""
-        return tuple(sorted(set().union(*self.pairs, *self.curved)))
+        values = rows.singles(len(self._standard)).T
+        return {j: self.linear(rows, j, out) for j, out in zip(self._standard, values, strict=True)}
 
     def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
         """Write a linear feature, standardized and clipped, to `out`."""
@@ -614,11 +607,10 @@ class Interactions(Shortened):
 
     @cached_property
     def _standard(self) -> dict[int, Singles | None]:
-        """Tables of the linear features of the products, if they are looked up."""
-        owner = self.features.owner
+        """Tables of the linear features that occur in a product, if they are looked up."""
         tables: dict[int, Singles | None] = {}
-        for j in self._columns:
-            block, number = owner[j - 1]
+        for j in sorted(set().union(*self.pairs, *self.curved)):
+            block, number = self.features.owner[j - 1]
             tables[j] = None
             if block.table is not None:
                 values = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)

@@ -192,24 +192,15 @@ class Supremum:
                 values.append(np.arange(0 if domain.other else -1, len(domain.labels)))
         return tuple(values)
 
-    @cached_property
-    def _smooth(self) -> Integers:
-        """Positions of the variables that range over an interval."""
-        return np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
-
     def of(self, value: Callable[[Rows], Vector]) -> float:
         """The largest `value` found; `value` maps n points to shape (n,)."""
-        points = np.stack([self._begin(start) for start in self.starts])
+        points = self.starts.copy()
+        for j, values in enumerate(self._values):
+            if values is not None:  # The coordinate of a discrete variable is its value's index.
+                indices = (self.starts[:, j] * len(values)).astype(np.int64)
+                points[:, j] = np.minimum(indices, len(values) - 1)
         highest = np.argsort(-value(self._rows(points)), kind="stable")[:CLIMBS]
         return max(self._climb(value, points[k]) for k in highest)
-
-    def _begin(self, start: Vector) -> Vector:
-        """A start, with the index of its value as the coordinate of each discrete variable."""
-        point = start.copy()
-        for j, values in enumerate(self._values):
-            if values is not None:
-                point[j] = min(int(start[j] * len(values)), len(values) - 1)
-        return point
 
     def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
         best = float(value(self._rows(point[None]))[0])
@@ -237,7 +228,7 @@ class Supremum:
         """L-BFGS-B in the variables that range over intervals."""
         from scipy.optimize import minimize
 
-        smooth = self._smooth
+        smooth = np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
         if not len(smooth):
             return point, best
 
@@ -766,13 +757,12 @@ def _gradients(theta: Any, x: Matrix) -> Matrix:
     second = np.tanh(first @ w2 + b2)
     at_second = (1 - second**2) * w3
     at_first = (1 - first**2) * (at_second @ w2.T)
-    parts = [_outer(x, at_first), at_first, _outer(first, at_second), at_second, second]
-    return np.hstack([*parts, np.ones((len(x), 1))])
-
-
-def _outer(a: Matrix, b: Matrix) -> Matrix:
-    """The outer product of each pair of rows, flattened; also works without rows."""
-    return (a[:, :, None] * b[:, None, :]).reshape(len(a), a.shape[1] * b.shape[1])
+    parts = []
+    for inputs, slopes in ((x, at_first), (first, at_second)):
+        # The outer product of each pair of rows, flattened; -1 fails without rows.
+        outer = inputs[:, :, None] * slopes[:, None, :]
+        parts += [outer.reshape(len(x), inputs.shape[1] * slopes.shape[1]), slopes]
+    return np.hstack([*parts, second, np.ones((len(x), 1))])
 
 
 # -- Betlei et al. (2021): noisy sums by cell, and logistic regressions for visits -------------

@@ -6,7 +6,7 @@ Each map is a frozen value that names public functions. The vault evaluates it o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, assert_never
 
 import numpy as np
@@ -364,11 +364,6 @@ class Aipw:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows with this treatment and outcome."""
-        score = self._plain(rows, t, y)
-        return score if self.centre is None else np.asarray(score - self.centre(rows))
-
-    def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score psi before centering."""
         n = self.nuisance
         mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
         treated, control = t * (y - mu1), (1 - t) * (y - mu0)
@@ -377,13 +372,12 @@ class Aipw:
         score = mu1 - mu0
         score += treated
         score -= control
-        return score
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def __call__(self, batch: Batch) -> Vector:
-        # Scores with different centers share the same nuisances.
-        rows, n = batch.rows, self.nuisance
-        nuisances = n.mu0, n.mu1, n.e
-        score = rows.memo(nuisances, lambda: self._plain(rows, batch.t, batch.y), "pass")
+        # Scores with different centers share the same nuisances and psi.
+        rows, n, psi = batch.rows, self.nuisance, replace(self, centre=None)
+        score = rows.memo((n.mu0, n.mu1, n.e), lambda: psi.at(rows, batch.t, batch.y), "pass")
         return score if self.centre is None else np.asarray(score - self.centre(rows))
 
 
