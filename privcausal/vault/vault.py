@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, assert_never
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
-from privcausal.accounting.charge import Charge, Release
+from privcausal.accounting import Ledger
+from privcausal.accounting.charge import Release
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
@@ -46,19 +47,10 @@ Answerable: TypeAlias = (
 """Queries that `Vault.release` answers."""
 
 
-class BudgetLedger(Protocol):
-    """The part of a ledger's interface that the vault uses."""
-
-    @property
-    def delta(self) -> float: ...
-
-    def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None: ...
-
-
 def open_vault(
     source: admission.Source,
     plan: Plan,
-    ledger: BudgetLedger | None,
+    ledger: Ledger | None,
     run: str,
     watch: passes.Watch | None = None,
     *,
@@ -246,27 +238,31 @@ class Vault(guard.Opaque):
                 sums = [query.solve(self._passes.batches(part)) for part in parts]
             case Boosting():
                 round_noise, _ = self._round_noise(stage, query)
-
-                def noisy_round(exact: Integers) -> Vector:
-                    return leave.noisy(exact, round_noise)
-
                 self.passes += (query.rounds - 1) * len(parts)
-                batches = map(self._passes.batches, parts)
-                noisy = [query.learn(b, noisy_round, self._progress.rounds) for b in batches]
-                return [self._charged(stage, query, values) for values in noisy]
-            case PrivateNetwork():
-                name = query.query
-
-                def noisy_step(exact: Integers, sensitivity: float, sd: float) -> Vector:
-                    ones = np.ones(len(exact))
-                    return leave.noisy(
-                        exact, noise.NoiseQuery(name, ones, sensitivity, sd * SAFETY)
+                learned = [
+                    query.learn(
+                        self._passes.batches(part),
+                        lambda exact: leave.noisy(exact, round_noise),
+                        self._progress.rounds,
                     )
-
+                    for part in parts
+                ]
+                return [self._charged(stage, query, values) for values in learned]
+            case PrivateNetwork():
                 self.passes += (query.steps - 1) * len(parts)
                 tables = [list(self._passes.batches(part)) for part in parts]
-                coins = leave.source.coins
-                trained = [query.train(t, leave.neighbors, coins, noisy_step) for t in tables]
+                name, coins = query.query, leave.source.coins
+                trained = [
+                    query.train(
+                        table,
+                        leave.neighbors,
+                        coins,
+                        lambda exact, moved, sd: leave.noisy(
+                            exact, noise.NoiseQuery(name, np.ones(len(exact)), moved, sd * SAFETY)
+                        ),
+                    )
+                    for table in tables
+                ]
                 return [self._charged(stage, query, weights) for weights in trained]
             case LabelSelection():
                 return [self._selected(stage, query)]
