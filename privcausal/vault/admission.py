@@ -157,32 +157,32 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     once, DuckDB holds the table in memory. On Spark, the table is another DataFrame.
     """
     how = Changes.of(request, rows.header)
-    made = _on_spark(rows, how) if isinstance(rows, spark.Spark) else _by_duckdb(rows, how)
+    made: spark.Spark | memory.Memory | stored.Stored
+    if isinstance(rows, spark.Spark):
+        made = _on_spark(rows, how)
+    else:
+        opened = rows._opened if isinstance(rows, stored.Stored) else stored.Connections()
+        work, wanted = opened.new(), tuple(how.labels.items())
+        # Rows in memory share one list of labels, so they form one block.
+        size = max(rows.size(), 1) if rows.held else stored.STREAM
+        records = (how.record(columns) for _, columns in rows.blocks(wanted, size))
+        values = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
+        query = f"""
+            SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(values)}
+            FROM given WHERE unit IS NOT NULL GROUP BY unit ORDER BY unit
+            """
+        stored.stored_table(work, "changes", query, (how.schema, records))
+        if rows.held:
+            made = memory.Memory(work.table("changes").to_arrow_table())
+            opened.close()
+        else:
+            made = stored.Stored(work.table("changes"), opened, ordered=True)
     # The change is a number for every type of outcome.
     kinds = dict(rows.header.kinds)
     for name in (request.formula.outcome, *request.wide):
         kinds[name] = "numeric"
     made.header = replace(rows.header, kinds=kinds, untyped=False)
     return made
-
-
-def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.Stored:
-    opened = rows._opened if isinstance(rows, stored.Stored) else stored.Connections()
-    work, wanted = opened.new(), tuple(how.labels.items())
-    # Rows in memory share one list of labels, so they form one block.
-    size = max(rows.size(), 1) if rows.held else stored.STREAM
-    records = (how.record(columns) for _, columns in rows.blocks(wanted, size))
-    values = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
-    query = f"""
-        SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(values)}
-        FROM given WHERE unit IS NOT NULL GROUP BY unit ORDER BY unit
-        """
-    stored.stored_table(work, "changes", query, (how.schema, records))
-    if not rows.held:
-        return stored.Stored(work.table("changes"), opened, ordered=True)
-    held = memory.Memory(work.table("changes").to_arrow_table())
-    opened.close()
-    return held
 
 
 def _on_spark(rows: spark.Spark, how: Changes) -> spark.Spark:

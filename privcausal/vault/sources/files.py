@@ -259,19 +259,19 @@ def check_header(names: Sequence[str], path: Path) -> None:
         A field is empty, reads as a number or a missing value, has no letter (for example a date),
         or occurs twice. The message contains no part of the line.
     """
-    if len(set(names)) < len(names) or any(map(_is_value, names)):
+    words, blanks = [name.strip() for name in names], {t.casefold() for t in stored.BLANKS}
+    values = [
+        not any(map(str.isalpha, word))
+        or word.casefold() in blanks
+        or not math.isnan(stored.number_of(word))
+        for word in words
+    ]
+    if len(set(names)) < len(names) or any(values):
         raise DataError(
             f"{path.name}: the first line must contain the column names, but a field is empty, a "
             "number, a date, or a duplicate. The line may hold private data, so it is not "
             "shown. Write the file with a header: to_csv(index=False)."
         )
-
-
-def _is_value(field: str) -> bool:
-    word = field.strip()
-    lettered = any(character.isalpha() for character in word)
-    blank = word.casefold() in {text.casefold() for text in stored.BLANKS}
-    return not lettered or blank or not math.isnan(stored.number_of(word))
 
 
 def _typed(table: Any, labels: Mapping[str, frozenset[str]]) -> Any:
