@@ -395,11 +395,6 @@ class Rows:
         """Whether `memo` has cached these objects. Always true if caching is off."""
         return not self.by_column or ("used", *map(id, objects)) in self.cache
 
-    def remembered(self) -> Cache:
-        """The arrays that `memo` computed for these rows, for a later pass over the same rows."""
-        entries = self.cache.items()
-        return {k: e for k, e in entries if k[0] == "used" and isinstance(e.value, np.ndarray)}
-
     def phi(self, features: Features) -> Matrix:
         key = "phi", id(features)
         if key not in self.cache:

@@ -283,8 +283,12 @@ class Passes(Opaque):
                 batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
                     sums = together.integers(batch)
-            if remembers:  # Drop values that this pass did not use.
-                self._values[at] = batch.rows.remembered()
+            if remembers:  # Keep arrays of `memo`. Values that this pass did not use are dropped.
+                self._values[at] = {
+                    key: entry
+                    for key, entry in batch.rows.cache.items()
+                    if key[0] == "used" and isinstance(entry.value, np.ndarray)
+                }
             return sums, batch
 
         total, done, made = ExactSum(sum(together.sizes)), 0, []

@@ -265,12 +265,6 @@ class Boosting(BoostedRegression):
     def _axis(self) -> Integers:
         return np.repeat(np.arange(self.axes), np.diff(self.start))
 
-    @cached_property
-    def _share(self) -> Matrix:
-        """Weight of each bin as a share of its axis, shape (arms, M)."""
-        whole = np.add.reduceat(self.weight, self.start[:-1], axis=1)
-        return np.asarray(self.weight / whole[:, self._axis])
-
     def path(self, noisy: Vector) -> list[Shapes]:
         """The shapes before each round and after the last; `noisy` has shape (rounds * width,)."""
         rounds = noisy.reshape(self.rounds, self.arms, self.axes, self.leaves)
@@ -290,7 +284,9 @@ class Boosting(BoostedRegression):
         leaf = self.rate * noisy / np.maximum(weight, 1e-300)
         at = self._axis, self.leaf[number]
         scores = np.stack([move[at] for move in leaf])
-        means = np.add.reduceat(self._share * scores, self.start[:-1], axis=1)
+        # Weight of each bin as a share of its axis
+        share = self.weight / np.add.reduceat(self.weight, self.start[:-1], axis=1)[:, self._axis]
+        means = np.add.reduceat(share * scores, self.start[:-1], axis=1)
         scores -= means[:, self._axis]
         total = noisy.sum(axis=2).mean(axis=1)
         return Shapes(self.constant_rate * total / weight[:, 0].sum(axis=1), scores)

@@ -10,7 +10,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -195,6 +195,7 @@ def _r(path: Path) -> tuple[Any, Texts]:
 
 SUFFIXES = (".parquet", ".pq", ".csv")
 READ_WHOLE = (".parquet", ".csv", ".feather", ".arrow")
+_SINGLE = f"Single files may also end in {', '.join(LABELLED_FILES)}."
 
 
 class HeldTexts(memory.Memory):
@@ -229,7 +230,8 @@ def read_file(path: Path) -> memory.RowSource:
 
     suffix, table = path.suffix.lower(), None
     if suffix not in READ_WHOLE:
-        raise DataError(f"{path.name} cannot be read. {_supported(READ_WHOLE)}")
+        ends = ", ".join(READ_WHOLE)
+        raise DataError(f"{path.name} cannot be read. Supported files end in {ends}. {_SINGLE}")
     try:
         if suffix == ".parquet":
             table = parquet.read_table(path, partitioning=None)
@@ -299,13 +301,6 @@ def open_relation(relation: Any) -> stored.Stored:
         pass
     raise DataError(
         "The DuckDB relation cannot be opened. Check that its connection is still open."
-    )
-
-
-def _supported(suffixes: Iterable[str]) -> str:
-    return (
-        f"Supported files end in {', '.join(suffixes)}. Single files may also end in "
-        f"{', '.join(LABELLED_FILES)}."
     )
 
 
@@ -393,7 +388,8 @@ def _files(text: str) -> list[Path]:
         raise DataError(where)
     suffixes = {p.suffix.lower() for p in files}
     if not suffixes <= set(SUFFIXES):
-        raise DataError(f"{text!r} cannot be read. {_supported(SUFFIXES)}")
+        ends = ", ".join(SUFFIXES)
+        raise DataError(f"{text!r} cannot be read. Supported files end in {ends}. {_SINGLE}")
     if ".csv" in suffixes and len(suffixes) > 1:
         raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
     for file in files:

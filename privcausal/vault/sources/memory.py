@@ -93,10 +93,6 @@ def _whole(value: Any) -> str:
     return str(number) if number.bit_length() <= 512 else hex(number)
 
 
-def _ratio(pair: tuple[Any, Any]) -> str:
-    return "/".join(map(_whole, pair))
-
-
 def _decimal(value: Decimal) -> str | None:
     """Sign, digits and exponent: the number itself may be too long to write."""
     sign, digits, exponent = Decimal.as_tuple(value)
@@ -174,12 +170,14 @@ def _kind_and_text(value: Any) -> tuple[str, str | None]:  # noqa: PLR0912, PLR0
             kind, text = "float", schema.number_key(float.__float__(value))
         case np.floating():  # a long double may be no float
             kind, number = "float", float(value)
-            exact = number == value or np.isnan(number)
-            text = schema.number_key(number) if exact else _ratio(value.as_integer_ratio())
+            if number == value or np.isnan(number):
+                text = schema.number_key(number)
+            else:
+                text = "/".join(map(_whole, value.as_integer_ratio()))
         case Decimal():
             kind, text = "decimal", _decimal(value)
         case Fraction():
-            kind, text = "fraction", _ratio(Fraction.as_integer_ratio(value))
+            kind, text = "fraction", "/".join(map(_whole, Fraction.as_integer_ratio(value)))
         case _:
             kind = "pandas"
             name = type(value).__name__ if schema.library(value) == "pandas" else ""
