@@ -160,7 +160,7 @@ class Ledger(Strict):
     @property
     def fits(self) -> int:
         """Number of charged runs, including those that failed afterwards."""
-        return len({line["run"] for line in self._read().lines})
+        return len({line["run"] for line in self._store.read().lines})
 
     @property
     def spent(self) -> Spent:
@@ -171,7 +171,7 @@ class Ledger(Strict):
         >>> round(ledger.spent.epsilon, 6)
         1.0
         """
-        return self._spent(self._read())
+        return self._spent(self._store.read())
 
     @property
     def remaining(self) -> price.Remaining:
@@ -182,7 +182,7 @@ class Ledger(Strict):
         >>> ledger.remaining.epsilon > 1
         True
         """
-        return price.remaining(price.Events.of(self._read().costs), self.epsilon, self.delta)
+        return price.remaining(price.Events.of(self._store.read().costs), self.epsilon, self.delta)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -199,7 +199,7 @@ class Ledger(Strict):
         """
         import pandas as pd
 
-        frame = pd.DataFrame(self._read().lines, columns=list(_COLUMNS))
+        frame = pd.DataFrame(self._store.read().lines, columns=list(_COLUMNS))
         pairs = [store.question_of(run) for run in frame["run"]]
         frame[["run", "question"]] = pd.DataFrame(pairs, columns=["run", "question"], dtype=object)
         for name in ("rho", "epsilon", "delta"):
@@ -222,7 +222,7 @@ class Ledger(Strict):
         """
         import pandas as pd
 
-        book, costs, days = self._read(), defaultdict[str, list[Cost]](list), dict[str, str]()
+        book, costs, days = self._store.read(), defaultdict[str, list[Cost]](list), dict[str, str]()
         for line, cost in zip(book.lines, book.costs, strict=True):
             costs[line["run"]].append(cost)
             days.setdefault(line["run"], line["day"])  # the first charge's
@@ -239,12 +239,12 @@ class Ledger(Strict):
 
     def affordable(self, cost: Cost) -> bool:
         """Whether `cost` could be charged now. Another process may still charge first."""
-        costs = [*self._read().costs, cost]
+        costs = [*self._store.read().costs, cost]
         return price.within(price.Events.of(costs), self.epsilon, self.delta)
 
     def after(self, *costs: Cost) -> price.Remaining | None:
         """The remaining budget after also paying `costs`; None if they cannot be paid."""
-        events = price.Events.of([*self._read().costs, *costs])
+        events = price.Events.of([*self._store.read().costs, *costs])
         payable = price.within(events, self.epsilon, self.delta)
         return price.remaining(events, self.epsilon, self.delta) if payable else None
 
@@ -278,7 +278,6 @@ class Ledger(Strict):
             )
 
         def decide(book: store.Book) -> list[dict[str, Any]]:
-            self._check_same_ledger(book)
             self._check_run(book, lines)
             self._check_cap(book.costs, [charge.cost for charge in charges])
             return lines
@@ -293,7 +292,7 @@ class Ledger(Strict):
         >>> print(ledger.verify())
         Ledger 'clinic' is intact: ...
         """
-        book = self._read()
+        book = self._store.read()
         self._store.check_pages()
         if not price.within(price.Events.of(book.costs), self.epsilon, self.delta):
             raise LedgerError(f"Ledger {self.dataset!r} contains more charges than its cap allows.")
@@ -305,7 +304,7 @@ class Ledger(Strict):
 
     def __repr__(self) -> str:
         try:
-            return f"<Ledger {self.dataset!r}: {self._status(self._read())}>"
+            return f"<Ledger {self.dataset!r}: {self._status(self._store.read())}>"
         except LedgerError as error:
             return f"<Ledger {self.dataset!r}: unusable, {error}>"
 
@@ -328,15 +327,6 @@ class Ledger(Strict):
             delta=events.delta / PICO,
             kind="published" if any(line["published"] for line in book.lines) else "proven",
         )
-
-    def _read(self) -> store.Book:
-        book = self._store.read()
-        self._check_same_ledger(book)
-        return book
-
-    def _check_same_ledger(self, book: store.Book) -> None:
-        if book.header != self._header:
-            raise LedgerError(f"{self._store.path.name} was replaced by another ledger.")
 
     def _check_run(self, book: store.Book, lines: Sequence[dict[str, Any]]) -> None:
         """Raise unless the run is new and has the same neighbors and unit as earlier runs."""

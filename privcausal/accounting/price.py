@@ -219,6 +219,7 @@ def _losses(pure: tuple[int, ...]) -> tuple[Vector, Vector]:
     return loss + np.abs(loss).max() * DELTA_ROUNDING, chance
 
 
+@lru_cache(maxsize=4096)
 def epsilon_at(delta: float, rho: int, events: int, pure: tuple[int, ...] = ()) -> float:
     """The smallest epsilon with `delta_of` at most `delta`, to 1e-12; infinite if there is none."""
     if not delta > 0:
@@ -427,7 +428,11 @@ def epsilon_of(rho_pico: int, delta: float, gdp: bool = False) -> float:
     """
     if type(rho_pico) is not int or rho_pico < 0:
         raise BudgetError("rho must be a nonnegative integer number of pico-units.")
-    return _epsilon_of(rho_pico, check_delta(delta), gdp)
+    delta = check_delta(delta)
+    zcdp = _zcdp_epsilon(rho_pico, delta)
+    if not gdp or not 0 < rho_pico <= MAX_RHO:
+        return zcdp
+    return min(zcdp, epsilon_at(delta, rho_pico, EVENTS))
 
 
 def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
@@ -500,14 +505,6 @@ def _most(enough: Callable[[int], bool], guess: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if enough(middle) else (low, middle)
     return low
-
-
-@lru_cache(maxsize=4096)
-def _epsilon_of(rho_pico: int, delta: float, gdp: bool) -> float:
-    zcdp = _zcdp_epsilon(rho_pico, delta)
-    if not gdp or not 0 < rho_pico <= MAX_RHO:
-        return zcdp
-    return min(zcdp, epsilon_at(delta, rho_pico, EVENTS))
 
 
 @lru_cache(maxsize=4096)

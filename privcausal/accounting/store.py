@@ -236,6 +236,7 @@ class Store:
         if not self.path.parent.is_dir():
             raise LedgerError(f"The folder of {self.path.name} does not exist.")
         self.head = self.path.with_name(self.path.name + ".head")
+        self._header: dict[str, Any] | None = None  # set by `open`
 
     def create(self, header: dict[str, Any]) -> None:
         """Create the ledger if it does not exist; safe to call from many processes at once."""
@@ -273,6 +274,7 @@ class Store:
         """The header, after checking the whole file."""
         header = self.read().header
         self.check_pages()
+        self._header = header
         return header
 
     def read(self) -> Book:
@@ -369,6 +371,8 @@ class Store:
             raise LedgerError(f"{self.path.name} and {self.head.name} belong to different ledgers.")
         if head is not None and book.hashes[head["lines"] :][:1] != (head["hash"],):
             raise LedgerError(f"{self.path.name} was rolled back: charges are missing.")
+        if self._header is not None and book.header != self._header:
+            raise LedgerError(f"{self.path.name} was replaced by another ledger.")
         return book
 
     def _advance_head(self, connection: sqlite3.Connection) -> None:

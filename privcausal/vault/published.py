@@ -740,12 +740,9 @@ def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
     from torch.func import grad, jvp, vmap
 
     slope = grad(_loss)
-
-    def product(v: Any) -> Any:
-        return jvp(lambda w: slope(w, x, weight, goal), (theta,), (v,))[1]
-
+    product = vmap(lambda v: jvp(lambda w: slope(w, x, weight, goal), (theta,), (v,))[1])
     directions = torch.split(torch.eye(len(theta), dtype=torch.float64), 64)
-    blocks = [vmap(product)(v) for v in directions]
+    blocks = [product(v) for v in directions]
     hessian = np.nan_to_num(torch.cat(blocks).numpy())  # without rows the mean is NaN
     return np.asarray(0.5 * (hessian + hessian.T))
 
