@@ -60,7 +60,7 @@ class Shortened:
 
     def weight(self, phi: Matrix | Singles) -> Vector:
         """Row weights, shape (n,), in (0, 1]."""
-        return norm_weight(squared_norm(phi), self.cut)
+        return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(phi), TINY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,11 +198,6 @@ class Turned(Shortened):
 
 TINY = 1e-300
 """Lower limit of squared norms used as divisors."""
-
-
-def norm_weight(norm2: Vector, cut: float) -> Vector:
-    """w = min(1, (cut / norm)^2) of rows with these squared norms."""
-    return np.minimum(1.0, cut**2 / np.maximum(norm2, TINY))
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from privcausal.request.plan import Stage
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault import estimators, noise
 from privcausal.vault.batch import Batch
-from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise, Mechanism
+from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise, Mechanism, Named
 from privcausal.vault.guard import Opaque
 from privcausal.vault.queries.cells import CELL_UNIT
 from privcausal.vault.transforms import Aipw, Outcome
@@ -838,7 +838,7 @@ STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedLogits:
+class PublishedLogits(Named):
     """Coefficients of P(Y = 1 | x, T = t), each arm by Chaudhuri et al. (2011, Algorithm 2).
 
     Let s = 2y - 1, and scale rows phi so that ||phi|| <= 1. The w of an arm minimizes
@@ -873,10 +873,7 @@ class PublishedLogits:
     C: float | None = None
 
     name = "objective perturbation"
-
-    @property
-    def query(self) -> str:
-        return f"logistic regression by arm, p = {self.polynomials.size}"
+    label = "logistic regression by arm, p = {self.polynomials.size}"
 
     @property
     def size(self) -> int:

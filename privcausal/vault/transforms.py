@@ -12,7 +12,7 @@ from typing import Literal, Protocol, assert_never
 import numpy as np
 
 from privcausal.features import functions
-from privcausal.features.basis import FeatureMap, Turned, combine, norm_weight, squared_norm
+from privcausal.features.basis import TINY, FeatureMap, Turned, combine, squared_norm
 from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
@@ -195,7 +195,7 @@ class RegressionRow:
         """w f, f r, and ||w u||^2, shape (n,)."""
         factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
         norm2 = factor**2 * squared_norm(batch.rows.phi(self.features))
-        square = norm_weight(norm2, self.features.cut)
+        square = np.minimum(1.0, self.features.cut**2 / np.maximum(norm2, TINY))
         return factor * np.sqrt(square), factor * self.response(batch), square * norm2
 
     def parts(self, batch: Batch) -> tuple[Vector, Vector]:

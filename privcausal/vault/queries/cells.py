@@ -20,7 +20,7 @@ from privcausal.request.partition import (
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch, RawBatch
-from privcausal.vault.exit import Mechanism
+from privcausal.vault.exit import Mechanism, Named
 from privcausal.vault.queries.sums import HistogramQuery
 from privcausal.vault.transforms import Outcome
 
@@ -94,7 +94,7 @@ class ColumnHistograms(HistogramQuery):
 
 
 @dataclass(frozen=True)
-class LabelSelection:
+class LabelSelection(Named):
     """Labels of one column whose noisy count passes a threshold, and these noisy counts.
 
     Privacy
@@ -116,10 +116,7 @@ class LabelSelection:
     delta: float
 
     name = "noisy threshold"
-
-    @property
-    def query(self) -> str:
-        return f"levels of {self.column}"
+    label = "levels of {self.column}"
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (math.sqrt(2.0) if neighbors == "substitute" else 1.0) * self.max_rows
