@@ -42,7 +42,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from privcausal.accounting import price
 from privcausal.accounting.charge import PARALLEL, Charge, Cost
@@ -191,8 +191,6 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: "cannot be read or written: disk error",
 }
 
-T = TypeVar("T")
-
 _OWNER = 0o600
 """Mode of a new ledger; the accompanying files take the current mode of the database."""
 
@@ -253,12 +251,11 @@ class Store:
             self._check_file()
             with self._connect() as connection:
                 if not _tables(connection):  # other databases are left unchanged
-                    query = "PRAGMA journal_mode = WAL"
-                    if _patiently(lambda: connection.execute(query).fetchone()) != ("wal",):
+                    if _rows(connection, "PRAGMA journal_mode = WAL") != [("wal",)]:
                         raise LedgerError(
                             "This file system does not support ledgers (no write-ahead log)."
                         )
-                    _begin(connection)
+                    _rows(connection, "BEGIN IMMEDIATE")
                     if not _tables(connection):  # no other process created them first
                         for statement in _SCHEMA:
                             connection.execute(statement)
@@ -335,7 +332,7 @@ class Store:
         """The checked book under the write lock, so that head and database stay consistent."""
         self._check_file()
         with self._connect() as connection:
-            _begin(connection)
+            _rows(connection, "BEGIN IMMEDIATE")
             yield connection, self._checked_book(connection)
 
     @contextmanager
@@ -377,7 +374,7 @@ class Store:
 
     def _advance_head(self, connection: sqlite3.Connection) -> None:
         """Write the head from the committed chain, under the write lock and never backwards."""
-        _begin(connection)
+        _rows(connection, "BEGIN IMMEDIATE")
         book = self._checked_book(connection)
         head = {"id": book.header["id"], "lines": len(book.lines), "hash": book.hashes[-1]}
         # Two accounts that share the database also share the head.
@@ -388,7 +385,7 @@ class Store:
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
-    return [sql for (sql,) in _patiently(lambda: connection.execute(query).fetchall())]
+    return [sql for (sql,) in _rows(connection, query)]
 
 
 def _read_book(connection: sqlite3.Connection, name: str) -> Book:
@@ -446,16 +443,12 @@ def _digest(previous: str, fields: Sequence[Any], gaussian: bool = False) -> str
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-
-
-def _patiently(action: Callable[[], T]) -> T:
-    """Repeat `action` while the file is busy: in WAL mode, some waits skip SQLite's own timeout."""
+def _rows(connection: sqlite3.Connection, query: str) -> list[Any]:
+    """Repeat a query while the file is busy: in WAL mode, some waits skip SQLite's own timeout."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            return action()
+            return connection.execute(query).fetchall()
         except sqlite3.OperationalError as error:
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise

@@ -65,11 +65,15 @@ class Changes:
     domains: Mapping[str, Domain]
     # All columns that are read, and how each is read. The unit's column comes first.
     labels: Mapping[str, memory.AsLabels]
+    columns: tuple[str, ...]  # Columns of a unit's row that are copied without a change
+    schema: Any  # Names and types of `record`
     # With cohorts, names of the outcome in all periods but the first
     wide: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, request: Request, header: Header) -> Changes:
+        import pyarrow as pa
+
         panel, formula, schema = request.trust.panel, request.formula, request.schema
         assert panel is not None
         wide: tuple[str, ...] | None = None
@@ -88,24 +92,13 @@ class Changes:
             domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
             labelled = kind == "text" or (kind != "bool" and name in request.formula.categorical)
             labels.setdefault(name, labelled if domain is None else reads_labels(domain, kind))
-        return cls(domains, labels, wide)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of a unit's row that are copied without a change."""
-        _, *others = self.labels
-        time, outcome, *_ = self.domains
-        return tuple(name for name in others if name not in (time, outcome))
-
-    @property
-    def schema(self) -> Any:
-        """Names and types of `record`."""
-        import pyarrow as pa
-
-        kinds = [pa.large_string() if self.labels[n] else pa.float64() for n in self.columns]
-        numbers = ("p", "y", "t")[: len(self.domains)]
-        fields = [("unit", pa.large_string()), *((name, pa.float64()) for name in numbers)]
-        return pa.schema([*fields, *((f"k{at}", kind) for at, kind in enumerate(kinds))])
+        (_, *others), (time, outcome, *_) = labels, domains
+        columns = tuple(name for name in others if name not in (time, outcome))
+        kinds = [pa.large_string() if labels[name] else pa.float64() for name in columns]
+        fields = [("unit", pa.large_string())]
+        fields += [(name, pa.float64()) for name in ("p", "y", "t")[: len(domains)]]
+        fields += [(f"k{at}", kind) for at, kind in enumerate(kinds)]
+        return cls(domains, labels, columns, pa.schema(fields), wide)
 
     def record(self, columns: Mapping[str, RawColumn]) -> Any:
         """An Arrow batch of rows: the unit, period p (0, 1, ...), y, t, and k0, k1, ...

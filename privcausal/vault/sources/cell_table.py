@@ -120,7 +120,15 @@ def read_cells(
     if noisy:
         total = _filled(table, "sum", at, len(cells)) - outcome.mid * count
     else:
-        _check_counts(count)
+        if (count < 0).any():
+            raise DataError(
+                "The table of cells has a negative count, but exact counts are never negative. If "
+                "the table contains noise, declare it: noise={'count': sd, 'sum': sd}."
+            )
+        if (count != np.rint(count)).any() or (count > MOST_COUNT).any():
+            raise DataError(
+                "The table of cells has a count that is not a whole number or exceeds 2^31."
+            )
         whole = count.astype(np.int64)
         sums = _exact(table, "steps" if stepwise else "sum", at, len(cells))
         if not stepwise:
@@ -220,18 +228,6 @@ def _exact(table: Any, name: str, at: Integers, cells: int) -> list[Any]:
     for place, value in zip(at.tolist(), table[name].to_list(), strict=True):
         out[place] = value
     return out
-
-
-def _check_counts(count: Matrix) -> None:
-    if (count < 0).any():
-        raise DataError(
-            "The table of cells has a negative count, but exact counts are never negative. If the "
-            "table contains noise, declare it: noise={'count': sd, 'sum': sd}."
-        )
-    if (count != np.rint(count)).any() or (count > MOST_COUNT).any():
-        raise DataError(
-            "The table of cells has a count that is not a whole number or exceeds 2^31."
-        )
 
 
 class Aggregates(RowSource):

@@ -324,8 +324,33 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
     place = Path(path)
     if place.suffix.lower() in LABELLED_FILES and place.is_file():
         return Labelled(place)
-    files = _files(os.fspath(path))
-    suffix = files[0].suffix.lower()
+    text = os.fspath(path)
+    if place.is_dir():
+        # As in Spark and Hive, names that begin with a dot or an underscore are excluded. An
+        # editor's copy or the leftovers of a failed job would count rows twice.
+        inside = [p for p in sorted(place.rglob("*")) if p.suffix.lower() in SUFFIXES]
+        named = [(p, p.relative_to(place).parts) for p in inside if p.is_file()]
+        files = [p for p, names in named if not any(n.startswith((".", "_")) for n in names)]
+        where = f"The folder {text!r} contains no file that ends in {', '.join(SUFFIXES)}."
+    elif place.is_file():
+        files, where = [place], ""
+    else:
+        files = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
+        where = f"File {text!r} does not exist."
+    if not files:
+        raise DataError(where)
+    suffix, *others = {p.suffix.lower() for p in files}
+    if not {suffix, *others} <= set(SUFFIXES):
+        ends = ", ".join(SUFFIXES)
+        raise DataError(f"{text!r} cannot be read. Supported files end in {ends}. {_SINGLE}")
+    if ".csv" in (suffix, *others) and others:
+        raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
+    for file in files:
+        if glob.escape(str(file)) != str(file):
+            raise DataError(
+                f"{str(file)!r}: a path that contains *, ? or [ cannot be read. Rename the file or "
+                "folder."
+            )
     opened = stored.Connections()
     try:
         made = (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
@@ -367,38 +392,6 @@ def _open_parquet(files: Sequence[Path], opened: stored.Connections) -> stored.S
     cut = {n for n, kind in read_as if kind == "DOUBLE" and first[n].startswith("decimal")}
     made.header = replace(made.header, inexact=frozenset(cut))
     return made
-
-
-def _files(text: str) -> list[Path]:
-    """The selected files, sorted by name; all of the same kind."""
-    place = Path(text)
-    if place.is_dir():
-        # As in Spark and Hive, names that begin with a dot or an underscore are excluded. An
-        # editor's copy or the leftovers of a failed job would count rows twice.
-        inside = [p for p in sorted(place.rglob("*")) if p.suffix.lower() in SUFFIXES]
-        named = [(p, p.relative_to(place).parts) for p in inside if p.is_file()]
-        files = [p for p, names in named if not any(n.startswith((".", "_")) for n in names)]
-        where = f"The folder {text!r} contains no file that ends in {', '.join(SUFFIXES)}."
-    elif place.is_file():
-        files, where = [place], ""
-    else:
-        files = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
-        where = f"File {text!r} does not exist."
-    if not files:
-        raise DataError(where)
-    suffixes = {p.suffix.lower() for p in files}
-    if not suffixes <= set(SUFFIXES):
-        ends = ", ".join(SUFFIXES)
-        raise DataError(f"{text!r} cannot be read. Supported files end in {ends}. {_SINGLE}")
-    if ".csv" in suffixes and len(suffixes) > 1:
-        raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
-    for file in files:
-        if glob.escape(str(file)) != str(file):
-            raise DataError(
-                f"{str(file)!r}: a path that contains *, ? or [ cannot be read. Rename the file or "
-                "folder."
-            )
-    return files
 
 
 _WHOLE_FILE = {
