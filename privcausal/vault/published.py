@@ -451,15 +451,6 @@ class PublishedProcess(_Published):
         q = self.features.frequencies.shape[1]
         return float((math.sqrt(2 * math.pi) * self.features.bandwidth) ** -q)
 
-    def scale(self, size: int, stage: Stage) -> float:
-        """r of Eq. 19."""
-        epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
-        ends = np.array([self.clip, 1 - self.clip])
-        largest = float(tangent(self.weight, ends, np.array([1.0, 0.0])).max())
-        lipschitz = max(abs(self.outcome.lo), abs(self.outcome.hi))
-        spread = 4 * lipschitz * math.sqrt(2 * math.log(2 / delta))
-        return largest * spread * self.density / (self.ridge * size * epsilon)
-
     def process(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Process:
@@ -468,7 +459,14 @@ class PublishedProcess(_Published):
             model = Ridge(self.features, self.ridge / self.density)
             none = Rows({}, 0).with_scaled(self.design, np.zeros((0, len(self.design))))
             _, fitted, size = self._fitted(first, second, model, none)
-        return Process(fitted, self.features, self.density, self.scale(size, stage), add_noise)
+        # r of Eq. 19
+        epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
+        ends = np.array([self.clip, 1 - self.clip])
+        largest = float(tangent(self.weight, ends, np.array([1.0, 0.0])).max())
+        lipschitz = max(abs(self.outcome.lo), abs(self.outcome.hi))
+        spread = 4 * lipschitz * math.sqrt(2 * math.log(2 / delta))
+        scale = largest * spread * self.density / (self.ridge * size * epsilon)
+        return Process(fitted, self.features, self.density, scale, add_noise)
 
 
 @dataclass(frozen=True, eq=False)
