@@ -101,7 +101,7 @@ class FeatureMap(Shortened):
 
     def of(self, rows: Rows) -> Matrix:
         """phi, shape (n, p)."""
-        out = rows.matrix(self.size)
+        out = rows.matrix(self.size, np.float64)
         for number in range(self.size):
             self.fill(rows, number, out[:, number])
         return out
@@ -494,7 +494,7 @@ class Interactions(Shortened):
 
     def singles(self, rows: Rows) -> Singles:
         """psi in single precision."""
-        out = rows.singles(self.size)
+        out = rows.matrix(self.size, np.float32)
         self.beyond(rows, self.steps(rows), out)
         return out
 
@@ -505,7 +505,7 @@ class Interactions(Shortened):
 
     def steps(self, rows: Rows) -> Matrix:
         """phi on a grid, in whole steps of `step`, shape (n, p)."""
-        phi = rows.matrix(self.features.size)
+        phi = rows.matrix(self.features.size, np.float64)
         design, columns = self.features.design, self.features.column.tolist()
         for number, (column, table) in enumerate(zip(phi.T, self._grid[0], strict=True)):
             if table is not None:
@@ -521,7 +521,7 @@ class Interactions(Shortened):
         phi and the lift are on grids of 2^-a and 2^-b, and every partial sum stays below 2^53.
         The matrix product is therefore exact, in any order and for any block.
         """
-        whole, lifted = rows.matrix(self.size), rows.singles(self.size)
+        whole, lifted = rows.matrix(self.size, np.float64), rows.matrix(self.size, np.float32)
         onto(steps, self._grid[1], whole)
         np.copyto(lifted, whole, casting="same_kind")
         for column, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
@@ -587,7 +587,7 @@ class Interactions(Shortened):
     @kept
     def _linear(self, rows: Rows) -> dict[int, Singles]:
         """The linear features of the products, standardized and clipped."""
-        values = rows.singles(len(self._standard)).T
+        values = rows.matrix(len(self._standard), np.float32).T
         return {j: self.linear(rows, j, out) for j, out in zip(self._standard, values, strict=True)}
 
     def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
@@ -710,7 +710,7 @@ class RescaledFeatures:
 
     def singles(self, rows: Rows) -> Singles:
         """The stretched features in single precision."""
-        out, p = rows.singles(self.size), self.features.size
+        out, p = rows.matrix(self.size, np.float32), self.features.size
         if self.products is None:
             np.copyto(out, rows.phi(self.features), casting="same_kind")
             scale = self.stretch

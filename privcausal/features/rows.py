@@ -269,7 +269,8 @@ class Rows:
         if key not in self.cache:
             lifetime: Lifetime = "rows"
             if self._passing(design):
-                values, lifetime = design.into(self.matrix(len(design)), self.frame), "pass"
+                out, lifetime = self.matrix(len(design), np.float64), "pass"
+                values = design.into(out, self.frame)
             elif self.by_column:
                 out = np.empty((self.size, len(design)), order="F")
                 values = design.into(out, self.frame)
@@ -360,17 +361,11 @@ class Rows:
                     part.cache[key] = replace(entry, value=entry.value[place])
             yield place, part
 
-    def matrix(self, columns: int) -> Matrix:
-        """An uninitialized Fortran-ordered array for these rows."""
+    def matrix(self, columns: int, number: type[Float]) -> NDArray[Float]:
+        """An uninitialized Fortran-ordered array for these rows, in single or double precision."""
         if self.space is None:
-            return np.empty((self.size, columns), order="F")
-        return self.space.matrix(self.size, columns, np.float64)
-
-    def singles(self, columns: int) -> Singles:
-        """An uninitialized Fortran-ordered array in single precision."""
-        if self.space is None:
-            return np.empty((self.size, columns), np.float32, order="F")
-        return self.space.matrix(self.size, columns, np.float32)
+            return np.empty((self.size, columns), number, order="F")
+        return self.space.matrix(self.size, columns, number)
 
     def memo(
         self, objects: tuple[object, ...], make: Callable[[], T], lifetime: Lifetime = "used"

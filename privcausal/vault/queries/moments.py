@@ -30,7 +30,7 @@ def grid_rows(features: Features, rows: Rows, weight: Vector, cut: float | None 
     The function works column by column, so that each column stays in cache.
     """
     factor = weight * (row_scale(features.size) / (features.cut if cut is None else cut))
-    ints = rows.matrix(features.size)
+    ints = rows.matrix(features.size, np.float64)
     for column, out in zip(basis.columns_of(features, rows), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=out), out=out)
     return surely(ints)
@@ -60,12 +60,12 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
         return
     key = features, grid_rows
     if rows.has(key):
-        ints = rows.matrix(features.size)
+        ints = rows.matrix(features.size, np.float64)
         np.copyto(ints, rows.memo(key, lambda: ints))
         yield slice(0, len(rows)), ints
         return
     size = features.size  # The array is kept with the rows.
-    whole = rows.space.lasting(len(rows), size) if rows.space else rows.singles(size)
+    whole = rows.space.lasting(len(rows), size) if rows.space else rows.matrix(size, np.float32)
     for at, ints in _fresh(features, rows):
         whole[at] = ints
         yield at, ints
@@ -84,7 +84,7 @@ def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     for at, part in features.parts(rows):
         values, weight = features.weighted(part)
         factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
-        turned, ints = values.T, part.matrix(features.size)  # Row-major in memory.
+        turned, ints = values.T, part.matrix(features.size, np.float64)  # Row-major in memory.
         np.rint(np.multiply(turned, factor, out=turned), out=turned)
         np.copyto(ints, values)
         yield at, surely(ints)
@@ -379,7 +379,7 @@ class RegressionMoments(RowProducts):
         weight, last = self.joint.parts(batch)
         size, bound = self.limits
         scale = row_scale(size) / bound
-        out, root = batch.rows.matrix(size), weight * scale
+        out, root = batch.rows.matrix(size, np.float64), weight * scale
         phi = basis.columns_of(self.joint.features, batch.rows)
         for column, ints in zip(phi, out[:, :-1].T, strict=True):
             np.rint(np.multiply(column, root, out=ints), out=ints)
