@@ -203,10 +203,6 @@ class HeldTexts(memory.Memory):
 
     __slots__ = ()
 
-    def __init__(self, table: Any) -> None:
-        super().__init__(table)
-        self.header = replace(self.header, untyped=True)
-
     def typed(self, labels: schema.LabelColumns) -> memory.Memory:
         """These rows with numbers and labels. Units are the texts as written."""
         table, names = self._frame.to_native(), self.header.names
@@ -249,7 +245,9 @@ def read_file(path: Path) -> memory.RowSource:
     if suffix != ".csv":
         return memory.Memory(table)
     check_header(table.column_names, path)
-    return HeldTexts(table)
+    held = HeldTexts(table)
+    held.header = replace(held.header, untyped=True)
+    return held
 
 
 def check_header(names: Sequence[str], path: Path) -> None:
