@@ -726,16 +726,16 @@ class RescaledFeatures:
     def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
         """The stretched features, and the weights of the rows."""
         values = self.singles(rows)
-        return values, self._weight(self.features.norm2(rows), values)
+        return values, self.weight(values, self.features.norm2(rows))
 
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """Parts of the rows whose features stay in cache."""
         return _pieces(self.features, rows) if self.products is None else self.products.parts(rows)
 
-    def weight(self, values: Matrix) -> Vector:
+    def weight(self, values: Matrix | Singles, norm2: Vector | None = None) -> Vector:
+        """Row weights; `norm2` is ||phi||^2, by default of the values."""
         p = self.features.size
-        return self._weight(squared_norm(values[:, :p] / self.stretch[:p]), values)
-
-    def _weight(self, norm2: Vector, values: Matrix | Singles) -> Vector:
+        if norm2 is None:
+            norm2 = squared_norm(values[:, :p] / self.stretch[:p])
         weight = np.minimum(1.0, self.features.cut**2 / norm2)
         return np.minimum(weight, self.cut / np.sqrt(np.maximum(squared_norm(values), 1e-300)))

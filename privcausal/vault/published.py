@@ -992,7 +992,9 @@ class PublishedEBM:
     ) -> Self:
         """Fit the model; `bounds` are not used, because the paper did not set them in interpret."""
         self._state.clear()
-        x, target, weight = self._with_public_rows(self._arranged(x), target, bounds, weight)
+        if self.arm_columns == 2:
+            x = np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
+        x, target, weight = self._with_public_rows(x, target, bounds, weight)
         by_rows = weight is not None and self.weighting == "published"
         source = noise.current()
         seed = None if source.real else source.entropy() % 2**31
@@ -1020,11 +1022,10 @@ class PublishedEBM:
             weight = np.append(weight, np.ones(len(added)))
         return np.vstack([x, middle]), np.append(target, added), weight
 
-    def _arranged(self, x: Matrix) -> Matrix:
-        return x if self.arm_columns == 1 else np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
-
     def predict(self, x: Matrix) -> Vector:
-        model, x = self._state["model"], self._arranged(x)
+        model = self._state["model"]
+        if self.arm_columns == 2:
+            x = np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
         if self.classification:
             return np.asarray(model.predict_proba(x)[:, 1], np.float64)
         return np.asarray(model.predict(x), np.float64)

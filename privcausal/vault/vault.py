@@ -267,7 +267,9 @@ class Vault(guard.Opaque):
             case LabelSelection():
                 return [self._selected(stage, query)]
             case PublishedAnswers() | PublishedCurve() | PublishedLogits():
-                values = query.answer(*self._halves(), stage, leave.claimed)
+                whole = list(self._passes.batches())
+                first, second = ([b.only(part) for b in whole] for part in (0, 1))
+                values = query.answer(first, second, stage, leave.claimed)
                 return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
@@ -309,7 +311,9 @@ class Vault(guard.Opaque):
         self, planned: Stage, mechanism: PublishedProcess
     ) -> tuple[Release, Process]:
         """A secret function to evaluate point by point, at the cost that a paper claims."""
-        process = mechanism.process(*self._halves(), planned, self._exit.claimed)
+        whole = list(self._passes.batches())
+        first, second = ([b.only(part) for b in whole] for part in (0, 1))
+        process = mechanism.process(first, second, planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
 
     @_spending
@@ -389,10 +393,6 @@ class Vault(guard.Opaque):
     ) -> tuple[float, float]:
         batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
         return mechanism.answer(batches, *stages, self._exit.claimed)
-
-    def _halves(self) -> tuple[list[batch.Batch], list[batch.Batch]]:
-        batches = list(self._passes.batches())
-        return [b.only(0) for b in batches], [b.only(1) for b in batches]
 
     # -- spending ----------------------------------------------------------------------------
 
