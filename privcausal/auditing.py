@@ -216,6 +216,7 @@ def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -
         0 if the draws give no evidence of a loss.
     """
     from scipy.optimize import brentq
+    from scipy.special import xlogy
     from scipy.stats import gamma
 
     # One hit less never makes the bound larger, and keeps the logarithms finite.
@@ -228,20 +229,15 @@ def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -
         return (m * p - 1) / (m - 1), (m * q + 1) / (m + 1)
 
     def excess(log: float) -> float:
-        low, high = ends(math.exp(log) + 1 / float(p.min()))
-        return float(_kl(p, low).sum() + _kl(q, high).sum()) - budget
+        divergence = 0.0  # KL divergences of Bernoulli distributions
+        for seen, share in zip((p, q), ends(math.exp(log) + 1 / float(p.min())), strict=True):
+            rest = xlogy(1 - seen, (1 - seen) / np.maximum(1 - share, 1e-300))
+            divergence += float((xlogy(seen, np.maximum(seen, 1e-300) / share) + rest).sum())
+        return divergence - budget
 
     m = math.exp(brentq(excess, -30.0, 60.0)) + 1 / float(p.min())
     low, high = ends(m)
     return max(0.0, float(np.log(low).sum() - np.log(high).sum()))
-
-
-def _kl(seen: Vector, share: Vector) -> Vector:
-    """KL divergence of two Bernoulli distributions."""
-    from scipy.special import xlogy
-
-    rest = xlogy(1 - seen, (1 - seen) / np.maximum(1 - share, 1e-300))
-    return np.asarray(xlogy(seen, np.maximum(seen, 1e-300) / share) + rest)
 
 
 def _bound(
@@ -698,14 +694,7 @@ def _answers(
             )
     others = (replay(target.fit, table, answers, result) for table in target.tables[1:])
     calls = (answers, *others)
-    return calls, result, worst_pair(calls, target.pairs)
-
-
-def worst_pair(
-    calls: Sequence[Sequence[Call]], pairs: Sequence[tuple[int, int]]
-) -> tuple[int, int]:
-    """The pair of tables with the largest loss."""
-    return max(pairs, key=lambda pair: loss(calls[pair[0]], calls[pair[1]]))
+    return calls, result, max(target.pairs, key=lambda pair: loss(calls[pair[0]], calls[pair[1]]))
 
 
 def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
@@ -724,8 +713,9 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
             claimed = float(sum(c.cost.epsilon for c in charges) / PICO)
         else:
             claimed = math.sqrt(2 * sum(c.alone for c in charges) / PICO)
-        i, j = worst_pair(of_query, target.pairs)
-        lines.append(_drawn_line(name, of_query[i], of_query[j], claimed, trials, share))
+        tried = ((of_query[i], of_query[j]) for i, j in target.pairs)
+        worst = max(tried, key=lambda tables: loss(*tables))
+        lines.append(_drawn_line(name, *worst, claimed, trials, share))
     first, second = (calls[k] for k in pair)
     whole = _drawn_line(ALL_TOGETHER, first, second, _promised(result), trials, share)
     return [*lines, whole, *_as_epsilon(whole, result)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -159,7 +160,7 @@ class Ledger(Strict):
     @property
     def fits(self) -> int:
         """Number of charged runs, including those that failed afterwards."""
-        return _fits(self._read())
+        return len({line["run"] for line in self._store.read().lines})
 
     @property
     def spent(self) -> Spent:
@@ -170,7 +171,7 @@ class Ledger(Strict):
         >>> round(ledger.spent.epsilon, 6)
         1.0
         """
-        return self._spent(self._read())
+        return self._spent(self._store.read())
 
     @property
     def remaining(self) -> price.Remaining:
@@ -181,7 +182,7 @@ class Ledger(Strict):
         >>> ledger.remaining.epsilon > 1
         True
         """
-        return price.remaining(_events(self._read()), self.epsilon, self.delta)
+        return price.remaining(price.Events.of(self._store.read().costs), self.epsilon, self.delta)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -198,7 +199,7 @@ class Ledger(Strict):
         """
         import pandas as pd
 
-        frame = pd.DataFrame(self._read().lines, columns=list(_COLUMNS))
+        frame = pd.DataFrame(self._store.read().lines, columns=list(_COLUMNS))
         pairs = [store.question_of(run) for run in frame["run"]]
         frame[["run", "question"]] = pd.DataFrame(pairs, columns=["run", "question"], dtype=object)
         for name in ("rho", "epsilon", "delta"):
@@ -221,28 +222,29 @@ class Ledger(Strict):
         """
         import pandas as pd
 
-        lines: dict[str, list[dict[str, Any]]] = {}
-        for line in self._read().lines:
-            lines.setdefault(line["run"], []).append(line)
+        book, costs, days = self._store.read(), defaultdict[str, list[Cost]](list), dict[str, str]()
+        for line, cost in zip(book.lines, book.costs, strict=True):
+            costs[line["run"]].append(cost)
+            days.setdefault(line["run"], line["day"])  # the first charge's
         rows = []
-        for run, charges in lines.items():
-            events = price.Events.of(map(_cost, charges))
+        for run, day in days.items():
+            events = price.Events.of(costs[run])
             amounts = (events.rho + events.gdp, sum(events.pure), events.delta)
             paid = (amount / PICO for amount in amounts)
             pure = events.pure and not (events.rho or events.gdp or events.delta)
             epsilon = sum(events.pure) / PICO if pure else price.total_epsilon(events, self.delta)
-            rows.append((*store.question_of(run), charges[0]["day"], len(charges), *paid, epsilon))
+            rows.append((*store.question_of(run), day, len(costs[run]), *paid, epsilon))
         names = ["run", "question", "day", "releases", "rho", "pure", "delta", "epsilon"]
         return pd.DataFrame(rows, columns=names)
 
     def affordable(self, cost: Cost) -> bool:
         """Whether `cost` could be charged now. Another process may still charge first."""
-        costs = [*_costs(self._read()), cost]
+        costs = [*self._store.read().costs, cost]
         return price.within(price.Events.of(costs), self.epsilon, self.delta)
 
     def after(self, *costs: Cost) -> price.Remaining | None:
         """The remaining budget after also paying `costs`; None if they cannot be paid."""
-        events = price.Events.of([*_costs(self._read()), *costs])
+        events = price.Events.of([*self._store.read().costs, *costs])
         payable = price.within(events, self.epsilon, self.delta)
         return price.remaining(events, self.epsilon, self.delta) if payable else None
 
@@ -276,9 +278,8 @@ class Ledger(Strict):
             )
 
         def decide(book: store.Book) -> list[dict[str, Any]]:
-            self._check_same_ledger(book)
             self._check_run(book, lines)
-            self._check_cap(_costs(book), [charge.cost for charge in charges])
+            self._check_cap(book.costs, [charge.cost for charge in charges])
             return lines
 
         self._store.append(decide)
@@ -291,9 +292,9 @@ class Ledger(Strict):
         >>> print(ledger.verify())
         Ledger 'clinic' is intact: ...
         """
-        book = self._read()
+        book = self._store.read()
         self._store.check_pages()
-        if not price.within(_events(book), self.epsilon, self.delta):
+        if not price.within(price.Events.of(book.costs), self.epsilon, self.delta):
             raise LedgerError(f"Ledger {self.dataset!r} contains more charges than its cap allows.")
         if len({line["neighbors"] for line in book.lines}) > 1:
             raise LedgerError(f"Ledger {self.dataset!r} mixes two definitions of neighbors.")
@@ -303,14 +304,14 @@ class Ledger(Strict):
 
     def __repr__(self) -> str:
         try:
-            return f"<Ledger {self.dataset!r}: {self._status(self._read())}>"
+            return f"<Ledger {self.dataset!r}: {self._status(self._store.read())}>"
         except LedgerError as error:
             return f"<Ledger {self.dataset!r}: unusable, {error}>"
 
     def _status(self, book: store.Book) -> str:
-        spent, fits = self._spent(book), _fits(book)
+        spent, fits = self._spent(book), len({line["run"] for line in book.lines})
         label = ", claimed" if spent.kind == "published" else ""
-        left = price.remaining(_events(book), self.epsilon, self.delta)
+        left = price.remaining(price.Events.of(book.costs), self.epsilon, self.delta)
         return (
             f"eps {at_most(spent.epsilon)} of {at_most(self.epsilon)} spent at "
             f"delta={at_most(self.delta, DELTA_DIGITS)} in {fits} fit{'s' * (fits != 1)}{label}; "
@@ -318,7 +319,7 @@ class Ledger(Strict):
         )
 
     def _spent(self, book: store.Book) -> Spent:
-        events = _events(book)
+        events = price.Events.of(book.costs)
         return Spent(
             epsilon=price.total_epsilon(events, self.delta),
             pure_epsilon=sum(events.pure) / PICO,
@@ -326,15 +327,6 @@ class Ledger(Strict):
             delta=events.delta / PICO,
             kind="published" if any(line["published"] for line in book.lines) else "proven",
         )
-
-    def _read(self) -> store.Book:
-        book = self._store.read()
-        self._check_same_ledger(book)
-        return book
-
-    def _check_same_ledger(self, book: store.Book) -> None:
-        if book.header != self._header:
-            raise LedgerError(f"{self._store.path.name} was replaced by another ledger.")
 
     def _check_run(self, book: store.Book, lines: Sequence[dict[str, Any]]) -> None:
         """Raise unless the run is new and has the same neighbors and unit as earlier runs."""
@@ -386,19 +378,3 @@ class Ledger(Strict):
             )
         message = "\n  ".join([*lines, "No budget was spent."])
         raise BudgetExhaustedError(message, requested, left, payable)
-
-
-def _costs(book: store.Book) -> list[Cost]:
-    return [_cost(line) for line in book.lines]
-
-
-def _cost(line: Mapping[str, Any]) -> Cost:
-    return Cost(line["rho"], line["epsilon"], line["delta"], line["gaussian"])
-
-
-def _events(book: store.Book) -> price.Events:
-    return price.Events.of(_costs(book))
-
-
-def _fits(book: store.Book) -> int:
-    return len({line["run"] for line in book.lines})

@@ -219,6 +219,7 @@ def _losses(pure: tuple[int, ...]) -> tuple[Vector, Vector]:
     return loss + np.abs(loss).max() * DELTA_ROUNDING, chance
 
 
+@lru_cache(maxsize=4096)
 def epsilon_at(delta: float, rho: int, events: int, pure: tuple[int, ...] = ()) -> float:
     """The smallest epsilon with `delta_of` at most `delta`, to 1e-12; infinite if there is none."""
     if not delta > 0:
@@ -427,7 +428,11 @@ def epsilon_of(rho_pico: int, delta: float, gdp: bool = False) -> float:
     """
     if type(rho_pico) is not int or rho_pico < 0:
         raise BudgetError("rho must be a nonnegative integer number of pico-units.")
-    return _epsilon_of(rho_pico, check_delta(delta), gdp)
+    delta = check_delta(delta)
+    zcdp = _zcdp_epsilon(rho_pico, delta)
+    if not gdp or not 0 < rho_pico <= MAX_RHO:
+        return zcdp
+    return min(zcdp, epsilon_at(delta, rho_pico, EVENTS))
 
 
 def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
@@ -454,12 +459,9 @@ def noise_multiplier(rho: float) -> float:
 @lru_cache(maxsize=1024)
 def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
     """`rho_of` for numbers already checked; 0 if even one pico-unit does not fit."""
-
-    def enough(rho: int) -> bool:
-        return _zcdp_epsilon(rho, delta) <= epsilon
-
     rho = largest_gaussian(epsilon, delta) if gdp else 0
-    if not enough(rho + 1):  # usually true with Gaussian noise; false for tiny epsilon
+    # The next line is usually true with Gaussian noise, and false for tiny epsilon.
+    if _zcdp_epsilon(rho + 1, delta) > epsilon:
         return rho
 
     def excess(log_rho: float) -> float:
@@ -470,7 +472,8 @@ def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
     high = math.log(_guess(epsilon, delta)) + 1
     while excess(high) <= 0:
         high += 1
-    return _most(enough, int(math.exp(brentq(excess, -1, high, xtol=1e-15, rtol=1e-15))))
+    guess = int(math.exp(brentq(excess, -1, high, xtol=1e-15, rtol=1e-15)))
+    return _most(lambda rho: _zcdp_epsilon(rho, delta) <= epsilon, guess)
 
 
 @lru_cache(maxsize=1024)
@@ -478,11 +481,10 @@ def largest_gaussian(
     epsilon: float, delta: float, events: int = EVENTS, pure: tuple[int, ...] = ()
 ) -> int:
     """The largest pico-rho of Gaussian noise with `delta_of` at most `delta`, or 0."""
-
-    def enough(rho: int) -> bool:
-        return rho <= MAX_RHO and delta_of(epsilon, rho, events, pure) <= delta
-
-    return _most(enough, _guess(max(epsilon, MIN_EPSILON), delta))
+    return _most(
+        lambda rho: rho <= MAX_RHO and delta_of(epsilon, rho, events, pure) <= delta,
+        _guess(max(epsilon, MIN_EPSILON), delta),
+    )
 
 
 def _guess(epsilon: float, delta: float) -> int:
@@ -503,14 +505,6 @@ def _most(enough: Callable[[int], bool], guess: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if enough(middle) else (low, middle)
     return low
-
-
-@lru_cache(maxsize=4096)
-def _epsilon_of(rho_pico: int, delta: float, gdp: bool) -> float:
-    zcdp = _zcdp_epsilon(rho_pico, delta)
-    if not gdp or not 0 < rho_pico <= MAX_RHO:
-        return zcdp
-    return min(zcdp, epsilon_at(delta, rho_pico, EVENTS))
 
 
 @lru_cache(maxsize=4096)

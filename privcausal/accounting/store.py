@@ -42,10 +42,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from privcausal.accounting import price
-from privcausal.accounting.charge import PARALLEL, Charge
+from privcausal.accounting.charge import PARALLEL, Charge, Cost
 from privcausal.errors import BudgetError, LedgerError, is_number
 
 # Contents of a ledger: its header, and one line per charge, as plain values for SQLite.
@@ -56,7 +56,7 @@ _LARGEST = 2**63 - 1
 
 def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> dict[str, Any]:
     """The checked header of a new ledger; raises before any file is touched."""
-    if not isinstance(dataset, str) or not _is_label(dataset):
+    if not isinstance(dataset, str) or not dataset.strip() or not dataset.isprintable():
         raise LedgerError("dataset= must be a label of the data: a nonempty, printable string.")
     if not isinstance(allow_published, bool):
         raise LedgerError("allow_published= must be True or False.")
@@ -91,7 +91,7 @@ def question_of(run: str) -> tuple[str, str]:
 
 def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:
     """The lines to store for one run, without their position in the chain."""
-    if not isinstance(run, str) or not _is_label(run):
+    if not isinstance(run, str) or not run.strip() or not run.isprintable():
         raise LedgerError("The name of a run must be a nonempty, printable string.")
     if not charges or not all(isinstance(charge, Charge) for charge in charges):
         raise LedgerError("A run requires at least one Charge.")
@@ -132,10 +132,6 @@ def _real(value: float) -> float | None:
 def _text(text: str) -> str:
     """Make a text valid UTF-8: queries contain column names, which may hold any characters."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _is_label(text: str) -> bool:
-    return bool(text.strip()) and text.isprintable()
 
 
 BUSY_SECONDS = 30.0
@@ -195,8 +191,6 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: "cannot be read or written: disk error",
 }
 
-T = TypeVar("T")
-
 _OWNER = 0o600
 """Mode of a new ledger; the accompanying files take the current mode of the database."""
 
@@ -220,6 +214,11 @@ class Book:
     lines: tuple[dict[str, Any], ...]
     hashes: tuple[str, ...]  # The header's hash, then the hash of every line
 
+    @property
+    def costs(self) -> list[Cost]:
+        """The cost of each line."""
+        return [Cost(x["rho"], x["epsilon"], x["delta"], x["gaussian"]) for x in self.lines]
+
 
 class Store:
     """The two files of one ledger. Every failure is a `LedgerError`; no repair is attempted."""
@@ -235,6 +234,7 @@ class Store:
         if not self.path.parent.is_dir():
             raise LedgerError(f"The folder of {self.path.name} does not exist.")
         self.head = self.path.with_name(self.path.name + ".head")
+        self._header: dict[str, Any] | None = None  # set by `open`
 
     def create(self, header: dict[str, Any]) -> None:
         """Create the ledger if it does not exist; safe to call from many processes at once."""
@@ -251,12 +251,11 @@ class Store:
             self._check_file()
             with self._connect() as connection:
                 if not _tables(connection):  # other databases are left unchanged
-                    query = "PRAGMA journal_mode = WAL"
-                    if _patiently(lambda: connection.execute(query).fetchone()) != ("wal",):
+                    if _rows(connection, "PRAGMA journal_mode = WAL") != [("wal",)]:
                         raise LedgerError(
                             "This file system does not support ledgers (no write-ahead log)."
                         )
-                    _begin(connection)
+                    _rows(connection, "BEGIN IMMEDIATE")
                     if not _tables(connection):  # no other process created them first
                         for statement in _SCHEMA:
                             connection.execute(statement)
@@ -272,6 +271,7 @@ class Store:
         """The header, after checking the whole file."""
         header = self.read().header
         self.check_pages()
+        self._header = header
         return header
 
     def read(self) -> Book:
@@ -332,7 +332,7 @@ class Store:
         """The checked book under the write lock, so that head and database stay consistent."""
         self._check_file()
         with self._connect() as connection:
-            _begin(connection)
+            _rows(connection, "BEGIN IMMEDIATE")
             yield connection, self._checked_book(connection)
 
     @contextmanager
@@ -368,11 +368,13 @@ class Store:
             raise LedgerError(f"{self.path.name} and {self.head.name} belong to different ledgers.")
         if head is not None and book.hashes[head["lines"] :][:1] != (head["hash"],):
             raise LedgerError(f"{self.path.name} was rolled back: charges are missing.")
+        if self._header is not None and book.header != self._header:
+            raise LedgerError(f"{self.path.name} was replaced by another ledger.")
         return book
 
     def _advance_head(self, connection: sqlite3.Connection) -> None:
         """Write the head from the committed chain, under the write lock and never backwards."""
-        _begin(connection)
+        _rows(connection, "BEGIN IMMEDIATE")
         book = self._checked_book(connection)
         head = {"id": book.header["id"], "lines": len(book.lines), "hash": book.hashes[-1]}
         # Two accounts that share the database also share the head.
@@ -383,7 +385,7 @@ class Store:
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
-    return [sql for (sql,) in _patiently(lambda: connection.execute(query).fetchall())]
+    return [sql for (sql,) in _rows(connection, query)]
 
 
 def _read_book(connection: sqlite3.Connection, name: str) -> Book:
@@ -441,16 +443,12 @@ def _digest(previous: str, fields: Sequence[Any], gaussian: bool = False) -> str
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-
-
-def _patiently(action: Callable[[], T]) -> T:
-    """Repeat `action` while the file is busy: in WAL mode, some waits skip SQLite's own timeout."""
+def _rows(connection: sqlite3.Connection, query: str) -> list[Any]:
+    """Repeat a query while the file is busy: in WAL mode, some waits skip SQLite's own timeout."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            return action()
+            return connection.execute(query).fetchall()
         except sqlite3.OperationalError as error:
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
@@ -465,11 +463,12 @@ def _code(error: Exception) -> int:
 def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
     """Open the file itself, never the target of a link in its place."""
     no_link = getattr(os, "O_NOFOLLOW", 0)  # does not exist on Windows
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | no_link, access)
-
-    return open(path, mode, encoding="ascii", opener=opener)
+    return open(
+        path,
+        mode,
+        encoding="ascii",
+        opener=lambda name, flags: os.open(name, flags | no_link, access),
+    )
 
 
 def _write_whole(path: Path, text: str, access: int = _OWNER) -> None:

@@ -78,13 +78,13 @@ class TradeOff:
             raise BudgetError("These knots do not define a symmetric convex trade-off function.")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TradeOff) and self._knots() == other._knots()
+        return isinstance(other, TradeOff) and all(
+            mine.tobytes() == theirs.tobytes()
+            for mine, theirs in ((self.level, other.level), (self.power, other.power))
+        )
 
     def __hash__(self) -> int:
-        return hash(self._knots())
-
-    def _knots(self) -> tuple[bytes, bytes]:
-        return self.level.tobytes(), self.power.tobytes()
+        return hash((self.level.tobytes(), self.power.tobytes()))
 
     @classmethod
     def from_dp(cls, epsilon: float, delta: float = 0.0) -> Self:
@@ -260,15 +260,14 @@ def convex_envelope(x: Vector, y: Vector) -> tuple[Vector, Vector]:
     for point in zip(x[order].tolist(), y[order].tolist(), strict=True):
         if hull and hull[-1][0] == point[0]:
             continue  # the lowest point at this x came first
-        while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], point):
+        while len(hull) > 1:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) / (x1 - x0) < (point[1] - y1) / (point[0] - x1):
+                break
             hull.pop()
         hull.append(point)
     corners = np.array(hull, dtype=np.float64)
     return corners[:, 0], corners[:, 1]
-
-
-def _slope(p: tuple[float, float], q: tuple[float, float]) -> float:
-    return (q[1] - p[1]) / (q[0] - p[0])
 
 
 def _losses(mu: float) -> Vector:

@@ -60,7 +60,7 @@ class Shortened:
 
     def weight(self, phi: Matrix | Singles) -> Vector:
         """Row weights, shape (n,), in (0, 1]."""
-        return norm_weight(squared_norm(phi), self.cut)
+        return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(phi), TINY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class FeatureMap(Shortened):
 
     def of(self, rows: Rows) -> Matrix:
         """phi, shape (n, p)."""
-        out = rows.matrix(self.size)
+        out = rows.matrix(self.size, np.float64)
         for number in range(self.size):
             self.fill(rows, number, out[:, number])
         return out
@@ -198,11 +198,6 @@ class Turned(Shortened):
 
 TINY = 1e-300
 """Lower limit of squared norms used as divisors."""
-
-
-def norm_weight(norm2: Vector, cut: float) -> Vector:
-    """w = min(1, (cut / norm)^2) of rows with these squared norms."""
-    return np.minimum(1.0, cut**2 / np.maximum(norm2, TINY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -499,7 +494,7 @@ class Interactions(Shortened):
 
     def singles(self, rows: Rows) -> Singles:
         """psi in single precision."""
-        out = rows.singles(self.size)
+        out = rows.matrix(self.size, np.float32)
         self.beyond(rows, self.steps(rows), out)
         return out
 
@@ -510,9 +505,9 @@ class Interactions(Shortened):
 
     def steps(self, rows: Rows) -> Matrix:
         """phi on a grid, in whole steps of `step`, shape (n, p)."""
-        phi = rows.matrix(self.features.size)
+        phi = rows.matrix(self.features.size, np.float64)
         design, columns = self.features.design, self.features.column.tolist()
-        for number, (column, table) in enumerate(zip(phi.T, self._tables, strict=True)):
+        for number, (column, table) in enumerate(zip(phi.T, self._grid[0], strict=True)):
             if table is not None:
                 looked_up(table, rows.bins(design, columns[number]), column)
             else:
@@ -526,8 +521,8 @@ class Interactions(Shortened):
         phi and the lift are on grids of 2^-a and 2^-b, and every partial sum stays below 2^53.
         The matrix product is therefore exact, in any order and for any block.
         """
-        whole, lifted = rows.matrix(self.size), rows.singles(self.size)
-        onto(steps, self._lift, whole)
+        whole, lifted = rows.matrix(self.size, np.float64), rows.matrix(self.size, np.float32)
+        onto(steps, self._grid[1], whole)
         np.copyto(lifted, whole, casting="same_kind")
         for column, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
             np.multiply(raw, gain, out=column)
@@ -547,22 +542,20 @@ class Interactions(Shortened):
         return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
 
     @cached_property
-    def _tables(self) -> list[Vector | None]:
-        """The features in whole steps, if they are looked up."""
+    def _grid(self) -> tuple[list[Vector | None], Matrix]:
+        """The features in whole steps, if they are looked up, and the lift on its grid.
+
+        This is -gain x lift, shape (p, K), in steps of a power of two, times one step of phi.
+        """
         tables: list[Vector | None] = [None]
         for block, number in self.features.owner:
             numeric = block.table is None
             tables.append(None if numeric else np.rint(block.tables[number] / self.step))
-        return tables
-
-    @cached_property
-    def _lift(self) -> Matrix:
-        """-gain x lift, shape (p, K), in steps of a power of two, times one step of phi."""
         whole = self.lift * self.gain
         bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
         most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
         scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
-        return np.asarray(np.rint(whole * scale) * (-self.step / scale))
+        return tables, np.asarray(np.rint(whole * scale) * (-self.step / scale))
 
     def raw(self, rows: Rows) -> Iterator[Singles]:
         """Products before phi is regressed out: K columns, each valid until the next is read.
@@ -594,13 +587,8 @@ class Interactions(Shortened):
     @kept
     def _linear(self, rows: Rows) -> dict[int, Singles]:
         """The linear features of the products, standardized and clipped."""
-        values = rows.singles(len(self._columns)).T
-        return {j: self.linear(rows, j, out) for j, out in zip(self._columns, values, strict=True)}
-
-    @cached_property
-    def _columns(self) -> tuple[int, ...]:
-        """Linear features that occur in a product."""
-        return tuple(sorted(set().union(*self.pairs, *self.curved)))
+        values = rows.matrix(len(self._standard), np.float32).T
+        return {j: self.linear(rows, j, out) for j, out in zip(self._standard, values, strict=True)}
 
     def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
         """Write a linear feature, standardized and clipped, to `out`."""
@@ -614,11 +602,10 @@ class Interactions(Shortened):
 
     @cached_property
     def _standard(self) -> dict[int, Singles | None]:
-        """Tables of the linear features of the products, if they are looked up."""
-        owner = self.features.owner
+        """Tables of the linear features that occur in a product, if they are looked up."""
         tables: dict[int, Singles | None] = {}
-        for j in self._columns:
-            block, number = owner[j - 1]
+        for j in sorted(set().union(*self.pairs, *self.curved)):
+            block, number = self.features.owner[j - 1]
             tables[j] = None
             if block.table is not None:
                 values = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)
@@ -723,7 +710,7 @@ class RescaledFeatures:
 
     def singles(self, rows: Rows) -> Singles:
         """The stretched features in single precision."""
-        out, p = rows.singles(self.size), self.features.size
+        out, p = rows.matrix(self.size, np.float32), self.features.size
         if self.products is None:
             np.copyto(out, rows.phi(self.features), casting="same_kind")
             scale = self.stretch
@@ -739,16 +726,16 @@ class RescaledFeatures:
     def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
         """The stretched features, and the weights of the rows."""
         values = self.singles(rows)
-        return values, self._weight(self.features.norm2(rows), values)
+        return values, self.weight(values, self.features.norm2(rows))
 
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """Parts of the rows whose features stay in cache."""
         return _pieces(self.features, rows) if self.products is None else self.products.parts(rows)
 
-    def weight(self, values: Matrix) -> Vector:
+    def weight(self, values: Matrix | Singles, norm2: Vector | None = None) -> Vector:
+        """Row weights; `norm2` is ||phi||^2, by default of the values."""
         p = self.features.size
-        return self._weight(squared_norm(values[:, :p] / self.stretch[:p]), values)
-
-    def _weight(self, norm2: Vector, values: Matrix | Singles) -> Vector:
+        if norm2 is None:
+            norm2 = squared_norm(values[:, :p] / self.stretch[:p])
         weight = np.minimum(1.0, self.features.cut**2 / norm2)
         return np.minimum(weight, self.cut / np.sqrt(np.maximum(squared_norm(values), 1e-300)))

@@ -358,6 +358,12 @@ class Design:
             name = ":".join(f.expr for f in plain)
             columns[frozenset(f.expr for f in plain)] = Term(name, tuple(plain))
         self.terms = tuple(columns.values())
+        # Groups of terms that share a grid: all one-variable terms, then each other term alone
+        single = [t for t in self.terms if len(t.variables) == 1]
+        self._groups = [
+            *([single] if single else []),
+            *([t] for t in self.terms if t not in single),
+        ]
         smooth = [t.factors[0] for t in terms if t.factors[0].kind == "smooth"]
         self.smooth = {f.variables[0]: cast("int | None", dict(f.options).get("k")) for f in smooth}
         self.schema = schema
@@ -492,7 +498,7 @@ class Design:
                 widths.append(width)
             columns += math.prod(widths)
         rows = []  # of each grid
-        for terms in self._evaluated_together():
+        for terms in self._groups:
             points = [len(axis) for axis in self._axes(terms[0].variables)]
             rows.append(math.prod(points) if len(points) > 1 else max(_LINE, *points))
         if max(rows) * columns > MOST_ENTRIES or sum(rows) * columns > MOST_WORK:
@@ -610,7 +616,7 @@ class Design:
         Rows are clipped to this range. A grid that misses an extreme costs accuracy, not privacy.
         """
         out = {}
-        for terms in self._evaluated_together():
+        for terms in self._groups:
             grid = self._grid(terms)
             values = self._matrix(spec, grid, expressions.ON_GRID)
             for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
@@ -657,11 +663,6 @@ class Design:
                 involved = np.abs(directions[-1, 1:]) > np.sqrt(SINGULAR)
                 return [self.columns[j].name for j in np.array(near)[involved]]
         return []
-
-    def _evaluated_together(self) -> list[list[Term]]:
-        """Groups of terms that share a grid: all one-variable terms, then each other term alone."""
-        alone = [t for t in self.terms if len(t.variables) == 1]
-        return [*([alone] if alone else []), *([t] for t in self.terms if t not in alone)]
 
     def _grid(self, terms: Sequence[Term]) -> dict[str, Any]:
         """A frame of all variables on a grid of the terms' variables."""

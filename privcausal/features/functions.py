@@ -89,42 +89,42 @@ class Extended:
 
     @cached_property
     def _sum(self) -> basis.Extra:
-        shared = self._shared
-        base = np.zeros(self.features.features.size) if shared is None else shared.coef
+        shared, _ = self._parts
+        base = np.zeros(self.features.features.size) if shared is None else shared
         return self.features.total(base, self.coef)
 
     @cached_property
-    def _shared(self) -> Additive | None:
-        """The base, if it is additive in the features of the products."""
+    def _parts(self) -> tuple[Vector | None, Function | float]:
+        """The base's coefficients in the features of the products, and the rest, not clipped."""
         base = self.base
-        shared = type(base) is Additive and isinstance(base.features, basis.FeatureMap)
-        return base if shared else None  # type: ignore[return-value]
-
-    @cached_property
-    def _uncut(self) -> Function:
-        base = self.base
-        return replace(base, lo=-np.inf, hi=np.inf) if isinstance(base, Additive) else base
+        if not isinstance(base, Additive):
+            return None, base
+        if type(base) is Additive and isinstance(base.features, basis.FeatureMap):
+            return base.coef, base.offset
+        return None, replace(base, lo=-np.inf, hi=np.inf)
 
     @kept
     def __call__(self, rows: Rows) -> Vector:
-        start = self._uncut(rows) if self._shared is None else self._shared.offset
-        value = start + rows.memo(self._key, lambda: self._sum(rows))
+        shared, rest = self._parts
+        start = rest(rows) if callable(rest) else rest
+        value = start + rows.memo((shared, self.features, self.coef), lambda: self._sum(rows))
         if isinstance(self.base, Additive):
             np.clip(value, self.base.lo, self.base.hi, out=value)
         return value
 
-    @property
-    def _key(self) -> tuple[object, ...]:
-        return None if self._shared is None else self._shared.coef, self.features, self.coef
-
     @staticmethod
     def together(rows: Rows, functions: Sequence[Function]) -> None:
         """Compute and cache the sums of functions that share the same products."""
-        new = [f for f in functions if isinstance(f, Extended) and not rows.has(f._key)]
-        if len(new) > 1 and all(f.features is new[0].features for f in new):
-            values = basis.extras(rows, [f._sum for f in new])
-            for function, value in zip(new, values, strict=True):
-                rows.store(function._key, value)
+        new: list[tuple[Extended, tuple[object, ...]]] = []
+        for f in functions:
+            if isinstance(f, Extended):
+                key: tuple[object, ...] = f._parts[0], f.features, f.coef
+                if not rows.has(key):
+                    new.append((f, key))
+        if len(new) > 1 and all(f.features is new[0][0].features for f, _ in new):
+            values = basis.extras(rows, [f._sum for f, _ in new])
+            for (_, key), value in zip(new, values, strict=True):
+                rows.store(key, value)
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,8 @@ class Rows:
         if key not in self.cache:
             lifetime: Lifetime = "rows"
             if self._passing(design):
-                values, lifetime = design.into(self.matrix(len(design)), self.frame), "pass"
+                out, lifetime = self.matrix(len(design), np.float64), "pass"
+                values = design.into(out, self.frame)
             elif self.by_column:
                 out = np.empty((self.size, len(design)), order="F")
                 values = design.into(out, self.frame)
@@ -360,17 +361,11 @@ class Rows:
                     part.cache[key] = replace(entry, value=entry.value[place])
             yield place, part
 
-    def matrix(self, columns: int) -> Matrix:
-        """An uninitialized Fortran-ordered array for these rows."""
+    def matrix(self, columns: int, number: type[Float]) -> NDArray[Float]:
+        """An uninitialized Fortran-ordered array for these rows, in single or double precision."""
         if self.space is None:
-            return np.empty((self.size, columns), order="F")
-        return self.space.matrix(self.size, columns, np.float64)
-
-    def singles(self, columns: int) -> Singles:
-        """An uninitialized Fortran-ordered array in single precision."""
-        if self.space is None:
-            return np.empty((self.size, columns), np.float32, order="F")
-        return self.space.matrix(self.size, columns, np.float32)
+            return np.empty((self.size, columns), number, order="F")
+        return self.space.matrix(self.size, columns, number)
 
     def memo(
         self, objects: tuple[object, ...], make: Callable[[], T], lifetime: Lifetime = "used"
@@ -394,11 +389,6 @@ class Rows:
     def has(self, objects: tuple[object, ...]) -> bool:
         """Whether `memo` has cached these objects. Always true if caching is off."""
         return not self.by_column or ("used", *map(id, objects)) in self.cache
-
-    def remembered(self) -> Cache:
-        """The arrays that `memo` computed for these rows, for a later pass over the same rows."""
-        entries = self.cache.items()
-        return {k: e for k, e in entries if k[0] == "used" and isinstance(e.value, np.ndarray)}
 
     def phi(self, features: Features) -> Matrix:
         key = "phi", id(features)

@@ -65,11 +65,15 @@ class Changes:
     domains: Mapping[str, Domain]
     # All columns that are read, and how each is read. The unit's column comes first.
     labels: Mapping[str, memory.AsLabels]
+    columns: tuple[str, ...]  # Columns of a unit's row that are copied without a change
+    schema: Any  # Names and types of `record`
     # With cohorts, names of the outcome in all periods but the first
     wide: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, request: Request, header: Header) -> Changes:
+        import pyarrow as pa
+
         panel, formula, schema = request.trust.panel, request.formula, request.schema
         assert panel is not None
         wide: tuple[str, ...] | None = None
@@ -88,24 +92,13 @@ class Changes:
             domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
             labelled = kind == "text" or (kind != "bool" and name in request.formula.categorical)
             labels.setdefault(name, labelled if domain is None else reads_labels(domain, kind))
-        return cls(domains, labels, wide)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of a unit's row that are copied without a change."""
-        _, *others = self.labels
-        time, outcome, *_ = self.domains
-        return tuple(name for name in others if name not in (time, outcome))
-
-    @property
-    def schema(self) -> Any:
-        """Names and types of `record`."""
-        import pyarrow as pa
-
-        kinds = [pa.large_string() if self.labels[n] else pa.float64() for n in self.columns]
-        numbers = ("p", "y", "t")[: len(self.domains)]
-        fields = [("unit", pa.large_string()), *((name, pa.float64()) for name in numbers)]
-        return pa.schema([*fields, *((f"k{at}", kind) for at, kind in enumerate(kinds))])
+        (_, *others), (time, outcome, *_) = labels, domains
+        columns = tuple(name for name in others if name not in (time, outcome))
+        kinds = [pa.large_string() if labels[name] else pa.float64() for name in columns]
+        fields = [("unit", pa.large_string())]
+        fields += [(name, pa.float64()) for name in ("p", "y", "t")[: len(domains)]]
+        fields += [(f"k{at}", kind) for at, kind in enumerate(kinds)]
+        return cls(domains, labels, columns, pa.schema(fields), wide)
 
     def record(self, columns: Mapping[str, RawColumn]) -> Any:
         """An Arrow batch of rows: the unit, period p (0, 1, ...), y, t, and k0, k1, ...
@@ -157,32 +150,32 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     once, DuckDB holds the table in memory. On Spark, the table is another DataFrame.
     """
     how = Changes.of(request, rows.header)
-    made = _on_spark(rows, how) if isinstance(rows, spark.Spark) else _by_duckdb(rows, how)
+    made: spark.Spark | memory.Memory | stored.Stored
+    if isinstance(rows, spark.Spark):
+        made = _on_spark(rows, how)
+    else:
+        opened = rows._opened if isinstance(rows, stored.Stored) else stored.Connections()
+        work, wanted = opened.new(), tuple(how.labels.items())
+        # Rows in memory share one list of labels, so they form one block.
+        size = max(rows.size(), 1) if rows.held else stored.STREAM
+        records = (how.record(columns) for _, columns in rows.blocks(wanted, size))
+        values = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
+        query = f"""
+            SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(values)}
+            FROM given WHERE unit IS NOT NULL GROUP BY unit ORDER BY unit
+            """
+        stored.stored_table(work, "changes", query, (how.schema, records))
+        if rows.held:
+            made = memory.Memory(work.table("changes").to_arrow_table())
+            opened.close()
+        else:
+            made = stored.Stored(work.table("changes"), opened, ordered=True)
     # The change is a number for every type of outcome.
     kinds = dict(rows.header.kinds)
     for name in (request.formula.outcome, *request.wide):
         kinds[name] = "numeric"
     made.header = replace(rows.header, kinds=kinds, untyped=False)
     return made
-
-
-def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.Stored:
-    opened = rows._opened if isinstance(rows, stored.Stored) else stored.Connections()
-    work, wanted = opened.new(), tuple(how.labels.items())
-    # Rows in memory share one list of labels, so they form one block.
-    size = max(rows.size(), 1) if rows.held else stored.STREAM
-    records = (how.record(columns) for _, columns in rows.blocks(wanted, size))
-    values = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
-    query = f"""
-        SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(values)}
-        FROM given WHERE unit IS NOT NULL GROUP BY unit ORDER BY unit
-        """
-    stored.stored_table(work, "changes", query, (how.schema, records))
-    if not rows.held:
-        return stored.Stored(work.table("changes"), opened, ordered=True)
-    held = memory.Memory(work.table("changes").to_arrow_table())
-    opened.close()
-    return held
 
 
 def _on_spark(rows: spark.Spark, how: Changes) -> spark.Spark:

@@ -44,11 +44,12 @@ class FittedEstimators(Opaque):
     hi: float
     # The estimator's method; of ``predict_proba``, the second column is used.
     method: Literal["predict", "predict_proba", "__call__"] = "predict"
+    arm: float | None = None  # Value of the treatment, if the treatment is the first column
 
     def __call__(self, rows: Rows) -> Vector:
-        return self._clipped(unit_columns(rows, self.design))
-
-    def _clipped(self, x: Matrix) -> Vector:
+        x = unit_columns(rows, self.design)
+        if self.arm is not None:
+            x = np.column_stack([np.full(len(x), self.arm), x])
         values = np.asarray(getattr(self.estimator, self.method)(x), np.float64)
         values = values[:, 1] if self.method == "predict_proba" else values.reshape(len(x))
         middle = 0.5 * (self.lo + self.hi)
@@ -131,14 +132,11 @@ class Declared(FittedEstimators):
     pickled, or shown.
     """
 
-    arm: float | None = None  # Value of the treatment, if the treatment is the first column
     who: str = ""  # The estimator's type and stage, for errors
 
     def __call__(self, rows: Rows) -> Vector:
-        x = unit_columns(rows, self.design)
-        if self.arm is not None:
-            x = np.column_stack([np.full(len(x), self.arm), x])
-        return np.asarray(hiding(lambda: self._clipped(x), f"{self.who}, in predict"))
+        call = super().__call__
+        return np.asarray(hiding(lambda: call(rows), f"{self.who}, in predict"))
 
     def at(self, arm: float) -> Declared:
         """The same estimator with the treatment set to this value."""

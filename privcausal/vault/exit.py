@@ -49,7 +49,18 @@ ClaimedNoise = Callable[[str, Vector, float, float], Vector]
 # -- queries ---------------------------------------------------------------------------------
 
 
-class Query(ABC):
+class Named:
+    """A query with a public label in the budget table."""
+
+    label: ClassVar[str]  # The text of `query`, which may hold fields of the query in braces
+
+    @property
+    def query(self) -> str:
+        """Label of this query in the budget table. Public."""
+        return self.label.format(self=self)
+
+
+class Query(Named, ABC):
     """A query releases a vector of integers and bounds its change when one row changes.
 
     Every query must keep these invariants:
@@ -71,12 +82,6 @@ class Query(ABC):
     """
 
     name: str = "discrete Gaussian"
-    label: ClassVar[str]  # The text of `query`, which may hold fields of the query in braces
-
-    @property
-    def query(self) -> str:
-        """Label of this query in the budget table. Public."""
-        return self.label.format(self=self)
 
     @property
     @abstractmethod

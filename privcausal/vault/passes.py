@@ -86,19 +86,18 @@ class Progress:
 
     def start(self, stage: str) -> None:
         self._stage = stage
-        self._tell(None, "rows")
+        if self.watch is not None:
+            self.watch(stage, None, "rows")
 
     def rows(self, done: int, of: memory.RowSource) -> None:
-        # Counting may be a separate job. Count only for a watch, and only if the number is public.
-        countable = self.watch is not None and done and self._public
-        self._tell(done / max(of.size(), 1) if countable else None, "rows")
+        if self.watch is not None:
+            # Counting may be a separate job. Count only if the number is public.
+            countable = done and self._public
+            self.watch(self._stage, done / max(of.size(), 1) if countable else None, "rows")
 
     def rounds(self, share: float) -> None:
-        self._tell(share, "rounds")
-
-    def _tell(self, share: float | None, unit: str) -> None:
         if self.watch is not None:
-            self.watch(self._stage, share, unit)
+            self.watch(self._stage, share, "rounds")
 
 
 class Passes(Opaque):
@@ -147,11 +146,7 @@ class Passes(Opaque):
         """
         trust, rows = self._plan.request.trust, self._rows
         if isinstance(rows, Stored) and trust.unit is not None:  # DuckDB keeps them.
-
-            def of_names(names: Sequence[str]) -> Integers:
-                return self._dealt(len(names), np.arange(len(names)), names)
-
-            parts = of_names if len(self._shares) > 1 else None
+            parts = self._dealt if len(self._shares) > 1 else None
             self._marks = rows.marks(trust.unit, trust.max_rows, parts)
         if isinstance(rows, Spark) or self._marks is not None:  # Spark's executors assign parts.
             return np.zeros(0, bool), np.zeros(0, np.int64)
@@ -164,9 +159,14 @@ class Passes(Opaque):
             codes, names = column.codes, column.labels
             assert codes is not None
             keep = first_rows(codes, trust.max_rows)
-        return keep, self._dealt(size, codes, names)
+        return keep, self._dealt(names, codes, size)
 
-    def _dealt(self, size: int, units: Integers | None, names: Sequence[str]) -> Integers:
+    def _dealt(
+        self, names: Sequence[str], units: Integers | None = None, size: int | None = None
+    ) -> Integers:
+        """The part of each row; without a number of rows, the part of each unit."""
+        if size is None:
+            size, units = len(names), np.arange(len(names))
         if len(self._shares) == 1:
             return np.zeros(size, np.int64)
         return dealt(
@@ -283,8 +283,12 @@ class Passes(Opaque):
                 batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
                     sums = together.integers(batch)
-            if remembers:  # Drop values that this pass did not use.
-                self._values[at] = batch.rows.remembered()
+            if remembers:  # Keep arrays of `memo`. Values that this pass did not use are dropped.
+                self._values[at] = {
+                    key: entry
+                    for key, entry in batch.rows.cache.items()
+                    if key[0] == "used" and isinstance(entry.value, np.ndarray)
+                }
             return sums, batch
 
         total, done, made = ExactSum(sum(together.sizes)), 0, []

@@ -29,7 +29,7 @@ from privcausal.request.plan import Stage
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault import estimators, noise
 from privcausal.vault.batch import Batch
-from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise, Mechanism
+from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise, Mechanism, Named
 from privcausal.vault.guard import Opaque
 from privcausal.vault.queries.cells import CELL_UNIT
 from privcausal.vault.transforms import Aipw, Outcome
@@ -192,24 +192,15 @@ class Supremum:
                 values.append(np.arange(0 if domain.other else -1, len(domain.labels)))
         return tuple(values)
 
-    @cached_property
-    def _smooth(self) -> Integers:
-        """Positions of the variables that range over an interval."""
-        return np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
-
     def of(self, value: Callable[[Rows], Vector]) -> float:
         """The largest `value` found; `value` maps n points to shape (n,)."""
-        points = np.stack([self._begin(start) for start in self.starts])
+        points = self.starts.copy()
+        for j, values in enumerate(self._values):
+            if values is not None:  # The coordinate of a discrete variable is its value's index.
+                indices = (self.starts[:, j] * len(values)).astype(np.int64)
+                points[:, j] = np.minimum(indices, len(values) - 1)
         highest = np.argsort(-value(self._rows(points)), kind="stable")[:CLIMBS]
         return max(self._climb(value, points[k]) for k in highest)
-
-    def _begin(self, start: Vector) -> Vector:
-        """A start, with the index of its value as the coordinate of each discrete variable."""
-        point = start.copy()
-        for j, values in enumerate(self._values):
-            if values is not None:
-                point[j] = min(int(start[j] * len(values)), len(values) - 1)
-        return point
 
     def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
         best = float(value(self._rows(point[None]))[0])
@@ -237,7 +228,7 @@ class Supremum:
         """L-BFGS-B in the variables that range over intervals."""
         from scipy.optimize import minimize
 
-        smooth = self._smooth
+        smooth = np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
         if not len(smooth):
             return point, best
 
@@ -460,15 +451,6 @@ class PublishedProcess(_Published):
         q = self.features.frequencies.shape[1]
         return float((math.sqrt(2 * math.pi) * self.features.bandwidth) ** -q)
 
-    def scale(self, size: int, stage: Stage) -> float:
-        """r of Eq. 19."""
-        epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
-        ends = np.array([self.clip, 1 - self.clip])
-        largest = float(tangent(self.weight, ends, np.array([1.0, 0.0])).max())
-        lipschitz = max(abs(self.outcome.lo), abs(self.outcome.hi))
-        spread = 4 * lipschitz * math.sqrt(2 * math.log(2 / delta))
-        return largest * spread * self.density / (self.ridge * size * epsilon)
-
     def process(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Process:
@@ -477,7 +459,14 @@ class PublishedProcess(_Published):
             model = Ridge(self.features, self.ridge / self.density)
             none = Rows({}, 0).with_scaled(self.design, np.zeros((0, len(self.design))))
             _, fitted, size = self._fitted(first, second, model, none)
-        return Process(fitted, self.features, self.density, self.scale(size, stage), add_noise)
+        # r of Eq. 19
+        epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
+        ends = np.array([self.clip, 1 - self.clip])
+        largest = float(tangent(self.weight, ends, np.array([1.0, 0.0])).max())
+        lipschitz = max(abs(self.outcome.lo), abs(self.outcome.hi))
+        spread = 4 * lipschitz * math.sqrt(2 * math.log(2 / delta))
+        scale = largest * spread * self.density / (self.ridge * size * epsilon)
+        return Process(fitted, self.features, self.density, scale, add_noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -749,12 +738,9 @@ def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
     from torch.func import grad, jvp, vmap
 
     slope = grad(_loss)
-
-    def product(v: Any) -> Any:
-        return jvp(lambda w: slope(w, x, weight, goal), (theta,), (v,))[1]
-
+    product = vmap(lambda v: jvp(lambda w: slope(w, x, weight, goal), (theta,), (v,))[1])
     directions = torch.split(torch.eye(len(theta), dtype=torch.float64), 64)
-    blocks = [vmap(product)(v) for v in directions]
+    blocks = [product(v) for v in directions]
     hessian = np.nan_to_num(torch.cat(blocks).numpy())  # without rows the mean is NaN
     return np.asarray(0.5 * (hessian + hessian.T))
 
@@ -766,13 +752,12 @@ def _gradients(theta: Any, x: Matrix) -> Matrix:
     second = np.tanh(first @ w2 + b2)
     at_second = (1 - second**2) * w3
     at_first = (1 - first**2) * (at_second @ w2.T)
-    parts = [_outer(x, at_first), at_first, _outer(first, at_second), at_second, second]
-    return np.hstack([*parts, np.ones((len(x), 1))])
-
-
-def _outer(a: Matrix, b: Matrix) -> Matrix:
-    """The outer product of each pair of rows, flattened; also works without rows."""
-    return (a[:, :, None] * b[:, None, :]).reshape(len(a), a.shape[1] * b.shape[1])
+    parts = []
+    for inputs, slopes in ((x, at_first), (first, at_second)):
+        # The outer product of each pair of rows, flattened; -1 fails without rows.
+        outer = inputs[:, :, None] * slopes[:, None, :]
+        parts += [outer.reshape(len(x), inputs.shape[1] * slopes.shape[1]), slopes]
+    return np.hstack([*parts, second, np.ones((len(x), 1))])
 
 
 # -- Betlei et al. (2021): noisy sums by cell, and logistic regressions for visits -------------
@@ -851,7 +836,7 @@ STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedLogits:
+class PublishedLogits(Named):
     """Coefficients of P(Y = 1 | x, T = t), each arm by Chaudhuri et al. (2011, Algorithm 2).
 
     Let s = 2y - 1, and scale rows phi so that ||phi|| <= 1. The w of an arm minimizes
@@ -886,10 +871,7 @@ class PublishedLogits:
     C: float | None = None
 
     name = "objective perturbation"
-
-    @property
-    def query(self) -> str:
-        return f"logistic regression by arm, p = {self.polynomials.size}"
+    label = "logistic regression by arm, p = {self.polynomials.size}"
 
     @property
     def size(self) -> int:
@@ -1010,7 +992,9 @@ class PublishedEBM:
     ) -> Self:
         """Fit the model; `bounds` are not used, because the paper did not set them in interpret."""
         self._state.clear()
-        x, target, weight = self._with_public_rows(self._arranged(x), target, bounds, weight)
+        if self.arm_columns == 2:
+            x = np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
+        x, target, weight = self._with_public_rows(x, target, bounds, weight)
         by_rows = weight is not None and self.weighting == "published"
         source = noise.current()
         seed = None if source.real else source.entropy() % 2**31
@@ -1038,11 +1022,10 @@ class PublishedEBM:
             weight = np.append(weight, np.ones(len(added)))
         return np.vstack([x, middle]), np.append(target, added), weight
 
-    def _arranged(self, x: Matrix) -> Matrix:
-        return x if self.arm_columns == 1 else np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
-
     def predict(self, x: Matrix) -> Vector:
-        model, x = self._state["model"], self._arranged(x)
+        model = self._state["model"]
+        if self.arm_columns == 2:
+            x = np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
         if self.classification:
             return np.asarray(model.predict_proba(x)[:, 1], np.float64)
         return np.asarray(model.predict(x), np.float64)

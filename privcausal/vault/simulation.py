@@ -24,7 +24,7 @@ from privcausal.typing import Integers, Mask, Matrix, Vector
 from privcausal.vault import noise
 from privcausal.vault.admission import Source
 from privcausal.vault.exit import Query
-from privcausal.vault.noise import NoiseQuery, standard_deviation
+from privcausal.vault.noise import NoiseQuery
 from privcausal.vault.published import PublishedAte
 from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.sums import ClusterSquares
@@ -56,7 +56,7 @@ def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> 
     return vault
 
 
-class Typical:
+class Typical(noise.OperatingSystem):
     """Exact sums scaled to the planned number of rows, plus or minus one noise sd each.
 
     This noise has the average energy of real noise, to which shrinkage reacts, but no tails. A
@@ -78,9 +78,6 @@ class Typical:
             exact = exact * np.r_[np.repeat(self._stretch[0], len(exact) - 1), self._stretch[1]]
         shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))
-
-    def sd(self, query: NoiseQuery) -> Vector:
-        return standard_deviation(query)
 
     def entropy(self) -> int:
         return 0
@@ -334,24 +331,22 @@ class Replay(Vault):
     ) -> Sequence[Release]:
         answers = self._left.pop(stage.name)
         _need(len(answers) == len(parts))
-        return [self._checked(stage, query, values, labels) for values, labels in answers]
-
-    def _checked(
-        self, stage: Stage, query: Answerable, values: Vector, labels: tuple[str, ...]
-    ) -> Release:
-        if isinstance(query, Claim):
-            _need(len(values) == query.size)
-        if isinstance(query, LabelSelection):
-            _need(len(labels) <= MOST_LABELS and list(labels) == sorted(set(labels)))
-        else:
-            _need(not labels)
-        release = self._charged(stage, query, values, labels)
-        _need(release.value.shape == release.noise_sd.shape and np.isfinite(values).all())
-        if isinstance(query, Query):
-            _need((np.abs(values) <= 2.0 * noise.LIMIT * query.units).all())
-        if isinstance(query, LabelSelection):
-            _need((values >= query.threshold(release.charge.noise_sd)).all())
-        return release
+        releases = []
+        for values, labels in answers:
+            if isinstance(query, Claim):
+                _need(len(values) == query.size)
+            if isinstance(query, LabelSelection):
+                _need(len(labels) <= MOST_LABELS and list(labels) == sorted(set(labels)))
+            else:
+                _need(not labels)
+            release = self._charged(stage, query, values, labels)
+            _need(release.value.shape == release.noise_sd.shape and np.isfinite(values).all())
+            if isinstance(query, Query):
+                _need((np.abs(values) <= 2.0 * noise.LIMIT * query.units).all())
+            if isinstance(query, LabelSelection):
+                _need((values >= query.threshold(release.charge.noise_sd)).all())
+            releases.append(release)
+        return releases
 
     def _published(
         self, stages: tuple[Stage, Stage], mechanism: PublishedAte

@@ -6,13 +6,13 @@ Each map is a frozen value that names public functions. The vault evaluates it o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, assert_never
 
 import numpy as np
 
 from privcausal.features import functions
-from privcausal.features.basis import FeatureMap, Turned, combine, norm_weight, squared_norm
+from privcausal.features.basis import TINY, FeatureMap, Turned, combine, squared_norm
 from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
@@ -195,7 +195,7 @@ class RegressionRow:
         """w f, f r, and ||w u||^2, shape (n,)."""
         factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
         norm2 = factor**2 * squared_norm(batch.rows.phi(self.features))
-        square = norm_weight(norm2, self.features.cut)
+        square = np.minimum(1.0, self.features.cut**2 / np.maximum(norm2, TINY))
         return factor * np.sqrt(square), factor * self.response(batch), square * norm2
 
     def parts(self, batch: Batch) -> tuple[Vector, Vector]:
@@ -364,11 +364,6 @@ class Aipw:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows with this treatment and outcome."""
-        score = self._plain(rows, t, y)
-        return score if self.centre is None else np.asarray(score - self.centre(rows))
-
-    def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score psi before centering."""
         n = self.nuisance
         mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
         treated, control = t * (y - mu1), (1 - t) * (y - mu0)
@@ -377,13 +372,12 @@ class Aipw:
         score = mu1 - mu0
         score += treated
         score -= control
-        return score
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def __call__(self, batch: Batch) -> Vector:
-        # Scores with different centers share the same nuisances.
-        rows, n = batch.rows, self.nuisance
-        nuisances = n.mu0, n.mu1, n.e
-        score = rows.memo(nuisances, lambda: self._plain(rows, batch.t, batch.y), "pass")
+        # Scores with different centers share the same nuisances and psi.
+        rows, n, psi = batch.rows, self.nuisance, replace(self, centre=None)
+        score = rows.memo((n.mu0, n.mu1, n.e), lambda: psi.at(rows, batch.t, batch.y), "pass")
         return score if self.centre is None else np.asarray(score - self.centre(rows))
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, assert_never
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
-from privcausal.accounting.charge import Charge, Release
+from privcausal.accounting import Ledger
+from privcausal.accounting.charge import Release
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
@@ -46,19 +47,10 @@ Answerable: TypeAlias = (
 """Queries that `Vault.release` answers."""
 
 
-class BudgetLedger(Protocol):
-    """The part of a ledger's interface that the vault uses."""
-
-    @property
-    def delta(self) -> float: ...
-
-    def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None: ...
-
-
 def open_vault(
     source: admission.Source,
     plan: Plan,
-    ledger: BudgetLedger | None,
+    ledger: Ledger | None,
     run: str,
     watch: passes.Watch | None = None,
     *,
@@ -246,32 +238,38 @@ class Vault(guard.Opaque):
                 sums = [query.solve(self._passes.batches(part)) for part in parts]
             case Boosting():
                 round_noise, _ = self._round_noise(stage, query)
-
-                def noisy_round(exact: Integers) -> Vector:
-                    return leave.noisy(exact, round_noise)
-
                 self.passes += (query.rounds - 1) * len(parts)
-                batches = map(self._passes.batches, parts)
-                noisy = [query.learn(b, noisy_round, self._progress.rounds) for b in batches]
-                return [self._charged(stage, query, values) for values in noisy]
-            case PrivateNetwork():
-                name = query.query
-
-                def noisy_step(exact: Integers, sensitivity: float, sd: float) -> Vector:
-                    ones = np.ones(len(exact))
-                    return leave.noisy(
-                        exact, noise.NoiseQuery(name, ones, sensitivity, sd * SAFETY)
+                learned = [
+                    query.learn(
+                        self._passes.batches(part),
+                        lambda exact: leave.noisy(exact, round_noise),
+                        self._progress.rounds,
                     )
-
+                    for part in parts
+                ]
+                return [self._charged(stage, query, values) for values in learned]
+            case PrivateNetwork():
                 self.passes += (query.steps - 1) * len(parts)
                 tables = [list(self._passes.batches(part)) for part in parts]
-                coins = leave.source.coins
-                trained = [query.train(t, leave.neighbors, coins, noisy_step) for t in tables]
+                name, coins = query.query, leave.source.coins
+                trained = [
+                    query.train(
+                        table,
+                        leave.neighbors,
+                        coins,
+                        lambda exact, moved, sd: leave.noisy(
+                            exact, noise.NoiseQuery(name, np.ones(len(exact)), moved, sd * SAFETY)
+                        ),
+                    )
+                    for table in tables
+                ]
                 return [self._charged(stage, query, weights) for weights in trained]
             case LabelSelection():
                 return [self._selected(stage, query)]
             case PublishedAnswers() | PublishedCurve() | PublishedLogits():
-                values = query.answer(*self._halves(), stage, leave.claimed)
+                whole = list(self._passes.batches())
+                first, second = ([b.only(part) for b in whole] for part in (0, 1))
+                values = query.answer(first, second, stage, leave.claimed)
                 return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
@@ -313,7 +311,9 @@ class Vault(guard.Opaque):
         self, planned: Stage, mechanism: PublishedProcess
     ) -> tuple[Release, Process]:
         """A secret function to evaluate point by point, at the cost that a paper claims."""
-        process = mechanism.process(*self._halves(), planned, self._exit.claimed)
+        whole = list(self._passes.batches())
+        first, second = ([b.only(part) for b in whole] for part in (0, 1))
+        process = mechanism.process(first, second, planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
 
     @_spending
@@ -393,10 +393,6 @@ class Vault(guard.Opaque):
     ) -> tuple[float, float]:
         batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
         return mechanism.answer(batches, *stages, self._exit.claimed)
-
-    def _halves(self) -> tuple[list[batch.Batch], list[batch.Batch]]:
-        batches = list(self._passes.batches())
-        return [b.only(0) for b in batches], [b.only(1) for b in batches]
 
     # -- spending ----------------------------------------------------------------------------
 

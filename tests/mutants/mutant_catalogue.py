@@ -381,7 +381,7 @@ WORDS = (
     ),
     Mutant(
         "values are names", "vault.sources.files:check_header",
-        "or any(map(_is_value, names))", "",
+        "or any(values)", "",
         "vault/test_csv_header.py::test_a_first_line_that_may_be_a_row_is_refused_in_one_sentence",
     ),
     Mutant(

@@ -44,15 +44,16 @@ def test_the_hunt_sees_units_that_share_a_name(
 ) -> None:
     """With the fault that units go by the labels of their cells."""
     from privcausal.features.design import labels
+    from privcausal.request.schema import label_key
     from privcausal.vault.batch import RawColumn
-    from privcausal.vault.sources import memory, stored
+    from privcausal.vault.sources import memory
 
     def by_labels(series: Any) -> RawColumn:
         codes, names = labels(series)
         return RawColumn(codes=codes, labels=names)
 
     monkeypatch.setattr(memory, "unit_codes", by_labels)
-    monkeypatch.setattr(stored.memory, "arrow_units", stored.arrow_labels)
+    monkeypatch.setattr(memory, "unit_key", lambda value, mixed: label_key(value))
     ahead = AHEAD["units of a stream" if streamed else "units in memory"]
     cases = (n for n in (ahead, *range(CASES)) if has_units(n, streamed))
     assert any(outcome(n).startswith("departed") for n in cases)

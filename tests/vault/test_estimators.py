@@ -86,9 +86,15 @@ def test_columns_of_points_are_those_of_the_formula(formula: str) -> None:
     """Plain columns are read from tables, others by formulaic: the same numbers."""
     made = design(formula)
     rng = np.random.default_rng(1)
-    tried = Supremum(made, np.zeros((1, len(made.variables))))
-    points = np.array([tried._begin(p) for p in rng.random((50, len(made.variables)))])
-    rows = tried._rows(points)
+    tried, seen = Supremum(made, rng.random((50, len(made.variables)))), list[Rows]()
+
+    def value(rows: Rows) -> np.ndarray:
+        seen.append(rows)
+        return np.zeros(len(rows))
+
+    tried.of(value)
+    rows = seen[0]  # the starts
+    assert len(rows) == 50
     again = made.scaled(rows.frame, len(rows))
     np.testing.assert_allclose(rows.scaled(made), again, atol=1e-12)
     assert (tried._tables is None) == (formula.startswith("X:Z"))

@@ -13,7 +13,7 @@ from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.exit import ONE_FACTOR, grid_scale, on_grid
+from privcausal.vault.exit import ONE_FACTOR, Named, grid_scale, on_grid
 from privcausal.vault.guard import Opaque
 from privcausal.vault.queries.sums import UNIT
 from privcausal.vault.transforms import Transform
@@ -79,7 +79,7 @@ class BoostedRegression:
 
 
 @dataclass(frozen=True, eq=False)
-class Boosting(BoostedRegression):
+class Boosting(BoostedRegression, Named):
     """Shapes f(x) = constant + sum of f_j(bin_j(x)) that minimize a loss, with one sum per round.
 
     The residual of a row is r = a (z - a f) with a target z and a factor a (the R-learner's T - e).
@@ -114,14 +114,11 @@ class Boosting(BoostedRegression):
     rate: float
 
     name = "discrete Gaussian"
+    label = "{self.what}, {self.rounds} rounds, {self.axes} shapes"
 
     @property
     def rounds(self) -> int:
         return len(self.leaf)
-
-    @property
-    def query(self) -> str:
-        return f"{self.what}, {self.rounds} rounds, {self.axes} shapes"
 
     @property
     def axes(self) -> int:
@@ -265,12 +262,6 @@ class Boosting(BoostedRegression):
     def _axis(self) -> Integers:
         return np.repeat(np.arange(self.axes), np.diff(self.start))
 
-    @cached_property
-    def _share(self) -> Matrix:
-        """Weight of each bin as a share of its axis, shape (arms, M)."""
-        whole = np.add.reduceat(self.weight, self.start[:-1], axis=1)
-        return np.asarray(self.weight / whole[:, self._axis])
-
     def path(self, noisy: Vector) -> list[Shapes]:
         """The shapes before each round and after the last; `noisy` has shape (rounds * width,)."""
         rounds = noisy.reshape(self.rounds, self.arms, self.axes, self.leaves)
@@ -290,7 +281,9 @@ class Boosting(BoostedRegression):
         leaf = self.rate * noisy / np.maximum(weight, 1e-300)
         at = self._axis, self.leaf[number]
         scores = np.stack([move[at] for move in leaf])
-        means = np.add.reduceat(self._share * scores, self.start[:-1], axis=1)
+        # Weight of each bin as a share of its axis
+        share = self.weight / np.add.reduceat(self.weight, self.start[:-1], axis=1)[:, self._axis]
+        means = np.add.reduceat(share * scores, self.start[:-1], axis=1)
         scores -= means[:, self._axis]
         total = noisy.sum(axis=2).mean(axis=1)
         return Shapes(self.constant_rate * total / weight[:, 0].sum(axis=1), scores)
@@ -321,7 +314,7 @@ Coins = Callable[[int, float], Mask]
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateNetwork:
+class PrivateNetwork(Named):
     """Weights of a network with one layer of 32 rectified units after `steps` of Adam.
 
     Attributes
@@ -368,11 +361,8 @@ class PrivateNetwork:
     what: str
 
     name = "DP-SGD"
+    label = "network of the {self.what}"
     grid = CLIP_UNIT
-
-    @property
-    def query(self) -> str:
-        return f"network of the {self.what}"
 
     @property
     def width(self) -> int:

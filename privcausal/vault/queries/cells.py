@@ -20,7 +20,7 @@ from privcausal.request.partition import (
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch, RawBatch
-from privcausal.vault.exit import Mechanism
+from privcausal.vault.exit import Mechanism, Named
 from privcausal.vault.queries.sums import HistogramQuery
 from privcausal.vault.transforms import Outcome
 
@@ -94,7 +94,7 @@ class ColumnHistograms(HistogramQuery):
 
 
 @dataclass(frozen=True)
-class LabelSelection:
+class LabelSelection(Named):
     """Labels of one column whose noisy count passes a threshold, and these noisy counts.
 
     Privacy
@@ -116,10 +116,7 @@ class LabelSelection:
     delta: float
 
     name = "noisy threshold"
-
-    @property
-    def query(self) -> str:
-        return f"levels of {self.column}"
+    label = "levels of {self.column}"
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (math.sqrt(2.0) if neighbors == "substitute" else 1.0) * self.max_rows
@@ -206,11 +203,6 @@ class CellSums(Mechanism):
         return f"{what} by arm in {self.partition.size} cells"
 
     @property
-    def _sizes(self) -> tuple[int, int, int]:
-        """Number of sums or first ends, of counts or second ends, and of squares."""
-        return 2 * self.partition.size, 2 * self.partition.size, 2 if self.squares else 0
-
-    @property
     def _kinds(self) -> tuple[float, float]:
         """Weights of counts and of squares, if any. The weight of the sums is 1."""
         if self.law == "laplace":
@@ -220,8 +212,9 @@ class CellSums(Mechanism):
 
     @property
     def weights(self) -> Vector:
-        count, square = self._kinds
-        return np.repeat([1.0, 1.0 if self.form == "ends" else count, square], self._sizes)
+        (count, square), m = self._kinds, 2 * self.partition.size
+        second = 1.0 if self.form == "ends" else count
+        return np.repeat([1.0, second, square], [m, m, 2 * self.squares])
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         places = 2.0 if neighbors == "substitute" else 1.0
@@ -240,7 +233,8 @@ class CellSums(Mechanism):
         half = self.outcome.bound
         ends = (0.5 / CELL_UNIT, 0.5 / CELL_UNIT)
         first, second = ends if self.form == "ends" else (half / CELL_UNIT, 1.0)
-        return np.repeat([first, second, half**2 / CELL_UNIT], self._sizes)
+        m = 2 * self.partition.size
+        return np.repeat([first, second, half**2 / CELL_UNIT], [m, m, 2 * self.squares])
 
     # -- exact sums --------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ def grid_rows(features: Features, rows: Rows, weight: Vector, cut: float | None 
     The function works column by column, so that each column stays in cache.
     """
     factor = weight * (row_scale(features.size) / (features.cut if cut is None else cut))
-    ints = rows.matrix(features.size)
+    ints = rows.matrix(features.size, np.float64)
     for column, out in zip(basis.columns_of(features, rows), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=out), out=out)
     return surely(ints)
@@ -60,12 +60,12 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
         return
     key = features, grid_rows
     if rows.has(key):
-        ints = rows.matrix(features.size)
+        ints = rows.matrix(features.size, np.float64)
         np.copyto(ints, rows.memo(key, lambda: ints))
         yield slice(0, len(rows)), ints
         return
     size = features.size  # The array is kept with the rows.
-    whole = rows.space.lasting(len(rows), size) if rows.space else rows.singles(size)
+    whole = rows.space.lasting(len(rows), size) if rows.space else rows.matrix(size, np.float32)
     for at, ints in _fresh(features, rows):
         whole[at] = ints
         yield at, ints
@@ -84,7 +84,7 @@ def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     for at, part in features.parts(rows):
         values, weight = features.weighted(part)
         factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
-        turned, ints = values.T, part.matrix(features.size)  # Row-major in memory.
+        turned, ints = values.T, part.matrix(features.size, np.float64)  # Row-major in memory.
         np.rint(np.multiply(turned, factor, out=turned), out=turned)
         np.copyto(ints, values)
         yield at, surely(ints)
@@ -113,28 +113,27 @@ class RowProducts(Mechanism):
 
     @property
     @abstractmethod
-    def size(self) -> int:
-        """Length of u."""
+    def limits(self) -> tuple[int, float]:
+        """Length of u, and the largest norm of u before scaling to the grid."""
 
     @property
-    @abstractmethod
     def bound(self) -> float:
-        """Largest norm of u before scaling to the grid."""
+        return self.limits[1]
 
     @abstractmethod
     def rows(self, batch: Batch) -> Matrix:
         """Vectors u in whole numbers, shape (n, size)."""
 
-    label = "moments, p = {self.size}"
+    label = "moments, p = {self.limits[0]}"
 
     @property
     def weights(self) -> Vector:
-        return triangle_weights(self.size)
+        return triangle_weights(self.limits[0])
 
     @property
     def units(self) -> Vector:
-        entries = self.size * (self.size + 1) // 2
-        return np.full(entries, (self.bound / row_scale(self.size)) ** 2)
+        size, bound = self.limits
+        return np.full(size * (size + 1) // 2, (bound / row_scale(size)) ** 2)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT
@@ -154,7 +153,7 @@ class RowProducts(Mechanism):
 
     def matrix(self, values: Vector) -> Matrix:
         """The symmetric matrix of a release's values, shape (size, size)."""
-        return symmetric(values, self.size)
+        return symmetric(values, self.limits[0])
 
 
 @dataclass(frozen=True)
@@ -168,12 +167,8 @@ class Gram(RowProducts):
     factor: Transform | None = None
 
     @property
-    def size(self) -> int:
-        return self.features.size
-
-    @property
-    def bound(self) -> float:
-        return self.features.cut
+    def limits(self) -> tuple[int, float]:
+        return self.features.size, self.features.cut
 
     def rows(self, batch: Batch) -> Matrix:
         root = np.sqrt(basis.row_weights(self.features, batch.rows))
@@ -377,17 +372,14 @@ class RegressionMoments(RowProducts):
     joint: RegressionRow
 
     @property
-    def size(self) -> int:
-        return self.joint.features.size + 1
-
-    @property
-    def bound(self) -> float:
-        return self.joint.cut
+    def limits(self) -> tuple[int, float]:
+        return self.joint.features.size + 1, self.joint.cut
 
     def rows(self, batch: Batch) -> Matrix:
         weight, last = self.joint.parts(batch)
-        scale = row_scale(self.size) / self.bound
-        out, root = batch.rows.matrix(self.size), weight * scale
+        size, bound = self.limits
+        scale = row_scale(size) / bound
+        out, root = batch.rows.matrix(size, np.float64), weight * scale
         phi = basis.columns_of(self.joint.features, batch.rows)
         for column, ints in zip(phi, out[:, :-1].T, strict=True):
             np.rint(np.multiply(column, root, out=ints), out=ints)
@@ -409,12 +401,8 @@ class ResidualMoments(RowProducts):
     cut: float
 
     @property
-    def size(self) -> int:
-        return self.joint.features.size
-
-    @property
-    def bound(self) -> float:
-        return self.cut
+    def limits(self) -> tuple[int, float]:
+        return self.joint.features.size, self.cut
 
     def rows(self, batch: Batch) -> Matrix:
         weight, left = self.joint.left(batch, self.delta)

@@ -199,21 +199,18 @@ class ArmMeans(sums.BlockSums):
     def query(self) -> str:
         return f"means by arm, {self.regressors.width - 1} columns"
 
-    @cached_property
-    def gamma(self) -> float:
-        """gamma^2 = 1 / (2 clip), which minimizes the sum of both variances if the arms are equal.
-
-        The noise sd of an arm's mean is sd / (rows of the arm) without weights. With weights, it is
-        sd / (gamma clip x all rows). Here, sd^2 is proportional to 1 + gamma^2.
-        """
-        return float(np.sqrt(0.5 / self.clip))
-
     @property
     def blocks(self) -> tuple[sums.QueryBlock, ...]:
-        """Sums of weights, then of alpha z: first unweighted, then with the weight 1 / e itself."""
+        """Sums of weights, then of alpha z: first unweighted, then with the weight 1 / e itself.
+
+        gamma^2 = 1 / (2 clip) minimizes the sum of both variances if the arms are equal. The noise
+        sd of an arm's mean is sd / (rows of the arm) without weights. With weights, it is
+        sd / (gamma clip x all rows). Here, sd^2 is proportional to 1 + gamma^2.
+        """
         width, norm2 = self.regressors.width, self.regressors.norm2
         plain = sums.QueryBlock((width,), norm2)
-        return plain, replace(plain, weight=self.gamma**2, unit=1.0 / self.clip)
+        gamma = float(np.sqrt(0.5 / self.clip))
+        return plain, replace(plain, weight=gamma**2, unit=1.0 / self.clip)
 
     def integers(self, batch: Batch) -> Integers:
         a, e = self.regressors.a(batch).T, self.e(batch.rows)

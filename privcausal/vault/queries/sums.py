@@ -611,13 +611,9 @@ class ArmSums(Mechanism):
     label = "sums by arm"
 
     @property
-    def _kinds(self) -> int:
-        """Number of kinds of sums: sums, counts, and squares if requested."""
-        return 3 if self.squares else 2
-
-    @property
     def weights(self) -> Vector:
-        kinds = np.sqrt([1.0, *MASS_WEIGHTS[self.neighbors][self.squares]])[: self._kinds]
+        # Sums, counts, and squares if requested
+        kinds = np.sqrt([1.0, *MASS_WEIGHTS[self.neighbors][self.squares]])[: 2 + self.squares]
         return np.tile(np.repeat(kinds, 1 + self.groups), 2)
 
     @property
@@ -633,7 +629,7 @@ class ArmSums(Mechanism):
     def units(self) -> Vector:
         unit = 1.0 / sum_scale(self.weights, float(np.sqrt(self._row_norm2)))
         half = np.array([0.5 * w.width for w in self.windows])
-        kinds = np.stack([half, np.ones(2), half**2], axis=1)[:, : self._kinds]
+        kinds = np.stack([half, np.ones(2), half**2], axis=1)[:, : 2 + self.squares]
         return np.repeat(kinds.ravel() * unit, 1 + self.groups)
 
     def integers(self, batch: Batch) -> Integers:
@@ -645,7 +641,7 @@ class ArmSums(Mechanism):
 
         def columns(scale: float) -> Iterator[Vector]:
             for in_arm in (~treated, treated):
-                for kind in (x, np.ones_like(x), x**2)[: self._kinds]:
+                for kind in (x, np.ones_like(x), x**2)[: 2 + self.squares]:
                     column = kind * in_arm * scale
                     yield column
                     yield from (column * member for member in batch.member.T)
@@ -658,7 +654,7 @@ class ArmSums(Mechanism):
 
         Natural units. Each has shape (2, 1 + groups): control and treated, by all rows and groups.
         """
-        sums = values.reshape(2, self._kinds, 1 + self.groups)
+        sums = values.reshape(2, 2 + self.squares, 1 + self.groups)
         return sums[:, 0], sums[:, 1], sums[:, 2] if self.squares else None
 
 

@@ -120,7 +120,15 @@ def read_cells(
     if noisy:
         total = _filled(table, "sum", at, len(cells)) - outcome.mid * count
     else:
-        _check_counts(count)
+        if (count < 0).any():
+            raise DataError(
+                "The table of cells has a negative count, but exact counts are never negative. If "
+                "the table contains noise, declare it: noise={'count': sd, 'sum': sd}."
+            )
+        if (count != np.rint(count)).any() or (count > MOST_COUNT).any():
+            raise DataError(
+                "The table of cells has a count that is not a whole number or exceeds 2^31."
+            )
         whole = count.astype(np.int64)
         sums = _exact(table, "steps" if stepwise else "sum", at, len(cells))
         if not stepwise:
@@ -183,26 +191,25 @@ def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval
 
 def _places(table: object, cells: Sequence[str], arms: Binary) -> Integers:
     """Cell and arm of each line as one number, 2 cell + arm."""
-    position = {name: k for k, name in enumerate(cells)}
-    cell = _looked_up(table, "cell", position, "The table has a cell that cells= does not declare.")
     number = dict.fromkeys(arms.zeros, 0) | dict.fromkeys(arms.ones, 1)
     declared = f"{arms.zero!r} and {arms.one!r}"
-    arm = _looked_up(
-        table, "arm", number, f"The table has an unknown arm. Declared arms: {declared}."
-    )
-    at = 2 * cell + arm
+    undeclared = "The table has a cell that cells= does not declare."
+    unknown = f"The table has an unknown arm. Declared arms: {declared}."
+    places = []
+    for name, numbers, problem in (
+        ("cell", {name: k for k, name in enumerate(cells)}, undeclared),
+        ("arm", number, unknown),
+    ):
+        codes, texts = design.labels(table[name])  # type: ignore[index]  # a narwhals frame
+        if (codes < 0).any():
+            raise DataError(f"Column {name!r} of the table of cells has a missing value.")
+        if any(text not in numbers for text in texts):
+            raise DataError(problem)
+        places.append(np.array([numbers[text] for text in texts], np.int64)[codes])
+    at = 2 * places[0] + places[1]
     if len(np.unique(at)) < len(at):
         raise DataError("The table of cells has two lines for one cell and arm. Add them up.")
-    return at
-
-
-def _looked_up(table: object, name: str, numbers: dict[str, int], problem: str) -> Integers:
-    codes, texts = design.labels(table[name])  # type: ignore[index]  # a narwhals frame
-    if (codes < 0).any():
-        raise DataError(f"Column {name!r} of the table of cells has a missing value.")
-    if any(text not in numbers for text in texts):
-        raise DataError(problem)
-    return np.array([numbers[text] for text in texts], np.int64)[codes]
+    return np.asarray(at)
 
 
 def _filled(table: object, name: str, at: Integers, cells: int) -> Matrix:
@@ -221,18 +228,6 @@ def _exact(table: Any, name: str, at: Integers, cells: int) -> list[Any]:
     for place, value in zip(at.tolist(), table[name].to_list(), strict=True):
         out[place] = value
     return out
-
-
-def _check_counts(count: Matrix) -> None:
-    if (count < 0).any():
-        raise DataError(
-            "The table of cells has a negative count, but exact counts are never negative. If the "
-            "table contains noise, declare it: noise={'count': sd, 'sum': sd}."
-        )
-    if (count != np.rint(count)).any() or (count > MOST_COUNT).any():
-        raise DataError(
-            "The table of cells has a count that is not a whole number or exceeds 2^31."
-        )
 
 
 class Aggregates(RowSource):

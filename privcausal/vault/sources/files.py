@@ -10,7 +10,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -195,16 +195,13 @@ def _r(path: Path) -> tuple[Any, Texts]:
 
 SUFFIXES = (".parquet", ".pq", ".csv")
 READ_WHOLE = (".parquet", ".csv", ".feather", ".arrow")
+_SINGLE = f"Single files may also end in {', '.join(LABELLED_FILES)}."
 
 
 class HeldTexts(memory.Memory):
     """A CSV file in memory: texts, until it is known which columns hold labels."""
 
     __slots__ = ()
-
-    def __init__(self, table: Any) -> None:
-        super().__init__(table)
-        self.header = replace(self.header, untyped=True)
 
     def typed(self, labels: schema.LabelColumns) -> memory.Memory:
         """These rows with numbers and labels. Units are the texts as written."""
@@ -229,7 +226,8 @@ def read_file(path: Path) -> memory.RowSource:
 
     suffix, table = path.suffix.lower(), None
     if suffix not in READ_WHOLE:
-        raise DataError(f"{path.name} cannot be read. {_supported(READ_WHOLE)}")
+        ends = ", ".join(READ_WHOLE)
+        raise DataError(f"{path.name} cannot be read. Supported files end in {ends}. {_SINGLE}")
     try:
         if suffix == ".parquet":
             table = parquet.read_table(path, partitioning=None)
@@ -247,7 +245,9 @@ def read_file(path: Path) -> memory.RowSource:
     if suffix != ".csv":
         return memory.Memory(table)
     check_header(table.column_names, path)
-    return HeldTexts(table)
+    held = HeldTexts(table)
+    held.header = replace(held.header, untyped=True)
+    return held
 
 
 def check_header(names: Sequence[str], path: Path) -> None:
@@ -259,19 +259,19 @@ def check_header(names: Sequence[str], path: Path) -> None:
         A field is empty, reads as a number or a missing value, has no letter (for example a date),
         or occurs twice. The message contains no part of the line.
     """
-    if len(set(names)) < len(names) or any(map(_is_value, names)):
+    words, blanks = [name.strip() for name in names], {t.casefold() for t in stored.BLANKS}
+    values = [
+        not any(map(str.isalpha, word))
+        or word.casefold() in blanks
+        or not math.isnan(stored.number_of(word))
+        for word in words
+    ]
+    if len(set(names)) < len(names) or any(values):
         raise DataError(
             f"{path.name}: the first line must contain the column names, but a field is empty, a "
             "number, a date, or a duplicate. The line may hold private data, so it is not "
             "shown. Write the file with a header: to_csv(index=False)."
         )
-
-
-def _is_value(field: str) -> bool:
-    word = field.strip()
-    lettered = any(character.isalpha() for character in word)
-    blank = word.casefold() in {text.casefold() for text in stored.BLANKS}
-    return not lettered or blank or not math.isnan(stored.number_of(word))
 
 
 def _typed(table: Any, labels: Mapping[str, frozenset[str]]) -> Any:
@@ -302,13 +302,6 @@ def open_relation(relation: Any) -> stored.Stored:
     )
 
 
-def _supported(suffixes: Iterable[str]) -> str:
-    return (
-        f"Supported files end in {', '.join(suffixes)}. Single files may also end in "
-        f"{', '.join(LABELLED_FILES)}."
-    )
-
-
 FOLDERS = (
     "It is in the names of the folders, which are not read. Pass a DuckDB relation instead: "
     "duckdb.sql(\"SELECT * FROM read_parquet('folder/**/*.parquet', hive_partitioning=true)\")."
@@ -329,8 +322,33 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
     place = Path(path)
     if place.suffix.lower() in LABELLED_FILES and place.is_file():
         return Labelled(place)
-    files = _files(os.fspath(path))
-    suffix = files[0].suffix.lower()
+    text = os.fspath(path)
+    if place.is_dir():
+        # As in Spark and Hive, names that begin with a dot or an underscore are excluded. An
+        # editor's copy or the leftovers of a failed job would count rows twice.
+        inside = [p for p in sorted(place.rglob("*")) if p.suffix.lower() in SUFFIXES]
+        named = [(p, p.relative_to(place).parts) for p in inside if p.is_file()]
+        files = [p for p, names in named if not any(n.startswith((".", "_")) for n in names)]
+        where = f"The folder {text!r} contains no file that ends in {', '.join(SUFFIXES)}."
+    elif place.is_file():
+        files, where = [place], ""
+    else:
+        files = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
+        where = f"File {text!r} does not exist."
+    if not files:
+        raise DataError(where)
+    suffix, *others = {p.suffix.lower() for p in files}
+    if not {suffix, *others} <= set(SUFFIXES):
+        ends = ", ".join(SUFFIXES)
+        raise DataError(f"{text!r} cannot be read. Supported files end in {ends}. {_SINGLE}")
+    if ".csv" in (suffix, *others) and others:
+        raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
+    for file in files:
+        if glob.escape(str(file)) != str(file):
+            raise DataError(
+                f"{str(file)!r}: a path that contains *, ? or [ cannot be read. Rename the file or "
+                "folder."
+            )
     opened = stored.Connections()
     try:
         made = (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
@@ -372,37 +390,6 @@ def _open_parquet(files: Sequence[Path], opened: stored.Connections) -> stored.S
     cut = {n for n, kind in read_as if kind == "DOUBLE" and first[n].startswith("decimal")}
     made.header = replace(made.header, inexact=frozenset(cut))
     return made
-
-
-def _files(text: str) -> list[Path]:
-    """The selected files, sorted by name; all of the same kind."""
-    place = Path(text)
-    if place.is_dir():
-        # As in Spark and Hive, names that begin with a dot or an underscore are excluded. An
-        # editor's copy or the leftovers of a failed job would count rows twice.
-        inside = [p for p in sorted(place.rglob("*")) if p.suffix.lower() in SUFFIXES]
-        named = [(p, p.relative_to(place).parts) for p in inside if p.is_file()]
-        files = [p for p, names in named if not any(n.startswith((".", "_")) for n in names)]
-        where = f"The folder {text!r} contains no file that ends in {', '.join(SUFFIXES)}."
-    elif place.is_file():
-        files, where = [place], ""
-    else:
-        files = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
-        where = f"File {text!r} does not exist."
-    if not files:
-        raise DataError(where)
-    suffixes = {p.suffix.lower() for p in files}
-    if not suffixes <= set(SUFFIXES):
-        raise DataError(f"{text!r} cannot be read. {_supported(SUFFIXES)}")
-    if ".csv" in suffixes and len(suffixes) > 1:
-        raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
-    for file in files:
-        if glob.escape(str(file)) != str(file):
-            raise DataError(
-                f"{str(file)!r}: a path that contains *, ? or [ cannot be read. Rename the file or "
-                "folder."
-            )
-    return files
 
 
 _WHOLE_FILE = {

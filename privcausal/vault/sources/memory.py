@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from functools import partial
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -16,7 +15,7 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.features import design
 from privcausal.request import schema
-from privcausal.typing import Frame, Integers
+from privcausal.typing import Frame
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import Opaque
 
@@ -71,29 +70,18 @@ def unit_codes(series: Any) -> RawColumn:
 
     native = series.to_native()
     if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
-        categories = native.cat.categories
-        key = partial(unit_key, mixed=categories.dtype == object)
-        return _coded(native.cat.codes.to_numpy(), list(categories), key)
-    values, mixed = design.plain_values(series), design.holds_objects(series)
-    key = partial(unit_key, mixed=mixed)
-    if not mixed and series.dtype != nw.Categorical:
-        return _coded(*design.distinct(values), key)
-    # A dict treats True as 1, and does not accept lists.
-    return _coded(*design.distinct([*map(key, values)]), lambda name: name)
-
-
-def arrow_units(array: Any) -> RawColumn:
-    """Codes and names of units of an Arrow array, whose values are all of one kind."""
-    import pyarrow as pa
-
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-    return _coded(codes, design.plain_values(coded.dictionary), partial(unit_key, mixed=False))
-
-
-def _coded(codes: Integers, values: list[Any], key: Callable[[Any], str | None]) -> RawColumn:
-    unit_codes, names = design.by_label(codes, values, key)
-    return RawColumn(codes=unit_codes, labels=names)
+        values = list(native.cat.categories)
+        codes, mixed = native.cat.codes.to_numpy(), native.cat.categories.dtype == object
+        names = [unit_key(value, mixed=mixed) for value in values]
+    else:
+        values, mixed = design.plain_values(series), design.holds_objects(series)
+        if not mixed and series.dtype != nw.Categorical:
+            codes, values = design.distinct(values)
+            names = [unit_key(value, mixed=mixed) for value in values]
+        else:  # A dict treats True as 1, and does not accept lists.
+            codes, names = design.distinct([unit_key(value, mixed=mixed) for value in values])
+    unit_codes, labels = design.by_label(codes, names, lambda name: name)
+    return RawColumn(codes=unit_codes, labels=labels)
 
 
 # -- the texts of each kind ----------------------------------------------------------------------
@@ -103,10 +91,6 @@ def _whole(value: Any) -> str:
     number = int.__int__(value) if isinstance(value, int) else int(value)
     # Python does not write very long numbers in decimal digits.
     return str(number) if number.bit_length() <= 512 else hex(number)
-
-
-def _ratio(pair: tuple[Any, Any]) -> str:
-    return "/".join(map(_whole, pair))
 
 
 def _decimal(value: Decimal) -> str | None:
@@ -186,12 +170,14 @@ def _kind_and_text(value: Any) -> tuple[str, str | None]:  # noqa: PLR0912, PLR0
             kind, text = "float", schema.number_key(float.__float__(value))
         case np.floating():  # a long double may be no float
             kind, number = "float", float(value)
-            exact = number == value or np.isnan(number)
-            text = schema.number_key(number) if exact else _ratio(value.as_integer_ratio())
+            if number == value or np.isnan(number):
+                text = schema.number_key(number)
+            else:
+                text = "/".join(map(_whole, value.as_integer_ratio()))
         case Decimal():
             kind, text = "decimal", _decimal(value)
         case Fraction():
-            kind, text = "fraction", _ratio(Fraction.as_integer_ratio(value))
+            kind, text = "fraction", "/".join(map(_whole, Fraction.as_integer_ratio(value)))
         case _:
             kind = "pandas"
             name = type(value).__name__ if schema.library(value) == "pandas" else ""

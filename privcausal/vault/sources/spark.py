@@ -273,12 +273,14 @@ def repeatable(frame: Any) -> bool:
         text = str(frame._explain_string(mode="extended"))
         analyzed, _, text = text.partition("== Optimized Logical Plan ==")
         analyzed = analyzed.partition("== Analyzed Logical Plan ==")[2]
-        return _repeats(text.partition("== Physical Plan ==")[0]) and not _reads_clock(analyzed)
-    execution = plan.queryExecution()
-    optimised = execution.optimizedPlan()
-    if not optimised.deterministic() or _reads_clock(_text_of(execution.analyzed())):
-        return False
-    return _repeats(_text_of(optimised))
+        optimised = text.partition("== Physical Plan ==")[0]
+    else:
+        execution = plan.queryExecution()
+        if not execution.optimizedPlan().deterministic():
+            return False
+        analyzed, optimised = _text_of(execution.analyzed()), _text_of(execution.optimizedPlan())
+    reads_clock = _CLOCK.search(_COLUMNS.sub("", analyzed)) is not None
+    return not reads_clock and _repeats(optimised)
 
 
 def _text_of(plan: Any) -> str:
@@ -290,10 +292,6 @@ def _text_of(plan: Any) -> str:
         except Exception:  # not available in this version
             continue
     return str(plan.toString())  # may be truncated, which is detected
-
-
-def _reads_clock(text: str) -> bool:
-    return _CLOCK.search(_COLUMNS.sub("", text)) is not None
 
 
 def _repeats(text: str) -> bool:

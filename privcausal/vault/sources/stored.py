@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -379,14 +380,15 @@ class Lazy(Stored):
 
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
         query = self._relation.select(list(names))
-
-        def collected() -> Iterator[Any]:
-            if hasattr(query, "collect_batches"):
-                return iter(query.collect_batches(chunk_size=STREAM, engine="streaming"))
-            # Older versions of polars hold the requested columns in memory.
-            return iter(query.collect(engine="streaming").iter_slices(STREAM))
-
-        batches = shielded(collected, _UNREADABLE)
+        # Older versions of polars hold the requested columns in memory.
+        batches = shielded(
+            lambda: iter(
+                query.collect_batches(chunk_size=STREAM, engine="streaming")
+                if hasattr(query, "collect_batches")
+                else query.collect(engine="streaming").iter_slices(STREAM)
+            ),
+            _UNREADABLE,
+        )
         while (batch := shielded(lambda: next(batches, None), _UNREADABLE)) is not None:
             yield from batch.to_arrow().to_batches()
 
@@ -398,30 +400,24 @@ def _batches(relation: Any) -> Any:
 
 
 def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
-    """A batch's column in the requested form."""
-    if as_labels == "units":
-        return memory.arrow_units(array)
+    """A batch's column in the requested form; labels are codes into the batch's own texts."""
+    import pyarrow as pa
+
     if as_labels:
-        return arrow_labels(array)
+        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        key = partial(memory.unit_key, mixed=False) if as_labels == "units" else label_key
+        codes, names = design.by_label(
+            coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(),
+            design.plain_values(coded.dictionary),
+            key,
+        )
+        return RawColumn(codes=codes, labels=names)
     numbers = array.to_numpy(zero_copy_only=False)  # of any type until they are sliced
     if numbers.dtype.kind not in "fiu":
         import narwhals as nw
-        import pyarrow as pa
 
         numbers = design.numbers(nw.from_native(pa.chunked_array([array]), series_only=True))
     return RawColumn(numbers=numbers)
-
-
-def arrow_labels(array: Any) -> RawColumn:
-    """Codes of the batch into the texts of its own labels; -1 is missing."""
-    import pyarrow as pa
-
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes, names = design.by_label(
-        coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(),
-        design.plain_values(coded.dictionary),
-    )
-    return RawColumn(codes=codes, labels=names)
 
 
 def texts_of(column: RawColumn) -> Any:
