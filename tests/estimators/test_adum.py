@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from fits import privcate, seedable
 
 import privcausal as pc
 from privcausal import testing
@@ -47,9 +48,10 @@ def study(n: int = 4000, seed: int = 0, noise: float = 1.0) -> pd.DataFrame:
 
 def fit(learner: Any = "adum", frame: Any = None, formula: str = FORMULA, **options: Any) -> Any:
     table = study() if frame is None else frame
-    return pc.privcate(formula, table, learner=learner, **({"bounds": BOUNDS} | options))
+    return privcate(formula, table, learner=learner, **({"bounds": BOUNDS} | options))
 
 
+@seedable
 def printed(frame: Any = None, formula: str = FORMULA, **options: Any) -> Any:
     table = visits() if frame is None else frame
     return pc.paper.tm(formula, table, **({"bounds": BINARY} | options))
@@ -114,8 +116,7 @@ def test_the_ledger_counts_pure_epsilon(tmp_path: Path) -> None:
 @pytest.mark.parametrize("release", ["ends", "count_sum"])
 def test_without_noise_it_is_the_difference_of_means(release: Any) -> None:
     frame = study()
-    with testing.zero_noise():
-        made = fit(ADUM(cells=5, shrink=False, release=release), frame)
+    made = fit(ADUM(cells=5, shrink=False, release=release), frame, exact=True)
     cell = np.minimum(np.floor((frame["X"] + 1) * 2.5), 4).astype(int)
     means = frame["Y"].clip(-5, 5).groupby([cell, frame["T"]]).mean().unstack()
     assert made.cells["estimate"].to_numpy() == pytest.approx((means[1] - means[0]).to_numpy())
@@ -128,8 +129,7 @@ def test_without_noise_it_is_the_difference_of_means(release: Any) -> None:
 @pytest.mark.parametrize("degree", [1, 3])
 def test_without_noise_tm_is_least_squares(degree: int) -> None:
     frame = study()
-    with testing.zero_noise():
-        made = fit(TM(degree=degree), frame)
+    made = fit(TM(degree=degree), frame, exact=True)
     fits = [
         np.polynomial.Polynomial.fit(arm["X"], arm["Y"].clip(-5, 5), degree)
         for _, arm in frame.groupby("T")
@@ -180,8 +180,7 @@ def test_without_noise_they_are_penalised_logistic_regressions(degree: int) -> N
     from sklearn.linear_model import LogisticRegression
 
     frame = visits()
-    with testing.zero_noise():
-        made = printed(frame, degree=degree, eps=1e4)
+    made = printed(frame, degree=degree, eps=1e4, exact=True)
     powers = np.polynomial.legendre.legvander
     curves = []
     for _, arm in frame.groupby("T"):
@@ -195,8 +194,7 @@ def test_without_noise_they_are_penalised_logistic_regressions(degree: int) -> N
 @pytest.mark.parametrize("degree", [1, 3])
 def test_the_printed_tm_of_a_numeric_outcome_is_least_squares_without_noise(degree: int) -> None:
     frame = study()
-    with testing.zero_noise():
-        made = printed(frame, degree=degree, bounds=BOUNDS)
+    made = printed(frame, degree=degree, bounds=BOUNDS, exact=True)
     fits = [
         np.polynomial.Polynomial.fit(arm["X"], arm["Y"].clip(-5, 5), degree)
         for _, arm in frame.groupby("T")
@@ -316,8 +314,7 @@ def test_intervals_cover() -> None:
 
 def test_a_constant_effect_is_pooled() -> None:
     frame = study(20_000).assign(Y=lambda d: d["Y"] - d["T"] * np.sin(d["X"]) + 0.5 * d["T"])
-    with testing.seeded_noise(1):
-        made = fit(frame=frame, eps=1.0)
+    made = fit(frame=frame, eps=1.0, seed=1)
     assert made.cells["estimate"].std() < 0.05
     assert made.cells["estimate"].mean() == pytest.approx(0.5, abs=0.1)
 
@@ -743,8 +740,7 @@ def test_uplift_without_an_order_is_refused() -> None:
         constant.uplift(study(), eps=1)
     with pytest.raises(CapabilityError, match="one probability"):
         fit("tm").uplift(study(), eps=1)
-    with testing.zero_noise():
-        flat = fit("r", study().assign(Y=0.0), propensity=0.5)
+    flat = fit("r", study().assign(Y=0.0), propensity=0.5, exact=True)
     with pytest.raises(CapabilityError, match="same for all rows"):
         flat.uplift(study(), eps=1)
 
@@ -767,10 +763,9 @@ def test_polynomials_take_more_features_than_a_grid() -> None:
     frame = pd.DataFrame(rng.random((400, 12)), columns=names)
     frame = frame.assign(T=rng.integers(0, 2, 400), Y=rng.random(400))
     bounds = dict.fromkeys([*names, "Y"], (0, 1))
-    with testing.seeded_noise(1):
-        made = pc.privcate(
-            f"Y ~ T | {' + '.join(names)}", frame, learner="tm", bounds=bounds, eps=4.0
-        )
+    made = privcate(
+        f"Y ~ T | {' + '.join(names)}", frame, learner="tm", bounds=bounds, eps=4.0, seed=1
+    )
     assert np.isfinite(made.predict(frame.head())["estimate"]).all()
 
 

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate, seedable
 from scipy.stats import binom, kstest, norm
 
 import privcausal as pc
@@ -56,9 +57,10 @@ def points(m: int = 7) -> pd.DataFrame:
 
 def fit(**options: Any) -> Any:
     s = study()
-    return pc.privcate(s.formula, s.frame, **{"learner": "dpcate", "bounds": s.bounds, **options})
+    return privcate(s.formula, s.frame, **{"learner": "dpcate", "bounds": s.bounds, **options})
 
 
+@seedable
 def printed(**options: Any) -> Any:
     s = study()
     data = options.pop("data", s.frame)
@@ -77,8 +79,7 @@ def pehe(result: Any, queries: bool = False) -> float:
 @pytest.mark.slow
 def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
     """A plain function of released numbers: in any order, one by one, and after save and load."""
-    with seeded_noise(1):
-        found = fit(eps=2.0)
+    found = fit(eps=2.0, seed=1)
     at = points(40)
     whole = found.predict(at)
     assert whole.equals(found.predict(at))
@@ -104,21 +105,25 @@ def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
     """The paper's Figure 5: towards a learner without privacy."""
     errors = []
     for eps in (0.5, 8.0, 1000.0):
-        with seeded_noise(5):
-            errors.append(
-                pehe(
-                    fit(
-                        learner=DPCATE(score=score),
-                        eps=eps,
-                        control=pc.Control(shares={"average": 0}),
-                    )
+        errors.append(
+            pehe(
+                fit(
+                    learner=DPCATE(score=score),
+                    eps=eps,
+                    control=pc.Control(shares={"average": 0}),
+                    seed=5,
                 )
             )
-    assert errors[0] > errors[1] > errors[2]
-    with zero_noise():
-        without = pehe(
-            fit(learner=DPCATE(score=score), eps=1e4, control=pc.Control(shares={"average": 0}))
         )
+    assert errors[0] > errors[1] > errors[2]
+    without = pehe(
+        fit(
+            learner=DPCATE(score=score),
+            eps=1e4,
+            control=pc.Control(shares={"average": 0}),
+            exact=True,
+        )
+    )
     assert without < 0.2
     assert errors[2] < without + 0.15
 
@@ -164,8 +169,7 @@ def test_answers_are_those_of_the_function() -> None:
     """
     with seeded_noise(4):
         whole = fit().predict(points())
-    with seeded_noise(4):
-        some = fit(learner=DPCATE(queries=points()))
+    some = fit(learner=DPCATE(queries=points()), seed=4)
     moved = some.predict() - whole.to_numpy()
     step = moved.mean() * (moved.columns != "std_error")
     assert (moved - step).to_numpy() == pytest.approx(np.zeros(moved.shape), abs=1e-9)
@@ -174,8 +178,7 @@ def test_answers_are_those_of_the_function() -> None:
 
 @pytest.mark.slow
 def test_one_point_gets_its_own_noise() -> None:
-    with seeded_noise(4):
-        one = fit(learner=DPCATE(queries=points(1)))
+    one = fit(learner=DPCATE(queries=points(1)), seed=4)
     assert "effect at 1 points" in set(one.budget["query"])
     assert np.isfinite(one.predict().to_numpy()).all()
 
@@ -495,8 +498,7 @@ def test_the_default_ridge_is_one_over_the_rows_that_learn() -> None:
     at = study(300, 9).frame
     found = {}
     for ridge in (None, 2 / N, 1.0):
-        with zero_noise():
-            fitted = printed(noise="process", queries=at, base=Kernel(ridge=ridge), eps=1e4)
+        fitted = printed(noise="process", queries=at, base=Kernel(ridge=ridge), eps=1e4, exact=True)
         found[ridge] = fitted.predict()["estimate"].to_numpy()
     assert found[None] == pytest.approx(found[2 / N])
     assert np.abs(found[1.0]).max() < 0.2
@@ -527,8 +529,7 @@ def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
         return real(self, rows, *rest)
 
     monkeypatch.setattr(Ridge, "fit", counted)
-    with zero_noise():
-        found = printed(queries=at, base=true_nuisances())
+    found = printed(queries=at, base=true_nuisances(), exact=True)
     assert sizes == [N]
     assert pehe(found, queries=True) < 0.5
     assert (found.plan.epsilon, found.plan.delta) == (10**12, 10**7)
@@ -646,8 +647,7 @@ def test_the_noise_of_the_whole_function_is_equation_19() -> None:
 def test_algorithm_one_answers_once() -> None:
     """The answers to a batch are those of the function at its points, under the same noise."""
     _, one_by_one = asked(4, points())
-    with seeded_noise(4):
-        found = printed(noise="process", queries=points())
+    found = printed(noise="process", queries=points(), seed=4)
     real = printed(noise="process", queries=points())
     assert "Theorem 3" in real.guarantee.statement
     assert found.predict().to_numpy() == pytest.approx(one_by_one.to_numpy(), nan_ok=True)
@@ -658,8 +658,7 @@ def test_algorithm_one_answers_once() -> None:
     "second", ["kernel", "exact", "linear", pytest.param("network", marks=pytest.mark.slow)]
 )
 def test_without_noise_published_answers_are_near_the_truth(second: str) -> None:
-    with zero_noise():
-        found = printed(second=second, queries=study(300, 9).frame)
+    found = printed(second=second, queries=study(300, 9).frame, exact=True)
     assert pehe(found, queries=True) < (0.95 if second == "linear" else 0.6)
 
 
@@ -674,11 +673,10 @@ def test_a_budget_that_sees_no_residuals_does_not_take_them_for_the_whole_range(
     bounds = {"X1": (-1, 1), "X2": (-1, 1), "Y": (-10, 10)}
     off = []
     for seed in range(6):
-        with seeded_noise(seed):
-            found = pc.privcate(
-                "Y ~ T | X1 + X2", frame, learner="dpcate", eps=0.3, bounds=bounds,
-                control=pc.Control(shares={"average": 0}),
-            )  # fmt: skip
+        found = privcate(
+            "Y ~ T | X1 + X2", frame, learner="dpcate", eps=0.3, bounds=bounds,
+            control=pc.Control(shares={"average": 0}), seed=seed
+        )  # fmt: skip
         off.append(float(np.mean((found.predict(frame)["estimate"] - 0.5) ** 2)))
     # 0.01; 0.9 where a silent histogram stands for all the range
     assert np.median(off) < 0.2

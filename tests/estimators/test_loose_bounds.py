@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate
 
 import privcausal as pc
 from privcausal.testing import seeded_noise
@@ -30,10 +31,15 @@ def fit(seed: int, learner: str, covariates: float = 1.0, outcome: float = 1.0, 
     """A fit whose declared bounds are this many times as wide as they need be."""
     bounds = dict.fromkeys(("X1", "X2", "X3"), (-covariates, covariates))
     bounds["Y"] = (0.5 - 4.5 * outcome, 0.5 + 4.5 * outcome)
-    with seeded_noise(seed):
-        return pc.privcate(
-            "Y ~ T | X1 + X2 + X3", study(seed), eps=1, bounds=bounds, learner=learner, **more
-        )
+    return privcate(
+        "Y ~ T | X1 + X2 + X3",
+        study(seed),
+        eps=1,
+        bounds=bounds,
+        learner=learner,
+        **more,
+        seed=seed,
+    )
 
 
 @cache

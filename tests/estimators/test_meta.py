@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import seedable
 from learners_contract import BOUNDS, FORMULA, study, tau
 
 import privcausal as pc
@@ -41,6 +42,7 @@ def option(**options: Any) -> TwoStage:
     return TwoStage(**made)
 
 
+@seedable
 def fit(learner: Any, data: Any = None, **options: Any) -> Any:
     SEEN.clear()
     options = {"eps": 1.0, "bounds": BOUNDS, **options}
@@ -80,8 +82,7 @@ def test_parts_do_not_depend_on_the_treatment() -> None:
     other = data.assign(T=np.where(np.arange(400) == 7, 1 - data["T"], data["T"]))
     parts = []
     for table in (data, other):
-        with pc.testing.seeded_noise(5):
-            fit(option(), table)
+        fit(option(), table, seed=5)
         parts.append([np.round(call["x"][:, -1] * 400).astype(int).tolist() for call in SEEN[:2]])
     assert parts[0] == parts[1]
 
@@ -288,8 +289,7 @@ def test_declaring_more_than_was_asked_is_refused() -> None:
 
 
 def test_test_noise_guarantees_nothing() -> None:
-    with pc.testing.zero_noise():
-        found = fit(option())
+    found = fit(option(), exact=True)
     assert found.guarantee.kind == "none"
     assert found.guarantee.trade_off is None
 
@@ -621,11 +621,11 @@ def test_a_row_that_becomes_incomplete_changes_one_row(transform: str) -> None:
             table.loc[7, name] = value
     seen = []
     for table in (*tables, tables[0].assign(Y=tables[0]["Y"].where(tables[0].index != 7))):
-        with pc.testing.seeded_noise(5):
-            fit(
-                option(effect=Frozen(), propensity=Frozen(), outcome=Frozen(), transform=transform),
-                table,
-            )
+        fit(
+            option(effect=Frozen(), propensity=Frozen(), outcome=Frozen(), transform=transform),
+            table,
+            seed=5,
+        )
         seen.append([np.column_stack([call["x"], call["target"]]) for call in SEEN])
     whole, other, lost, without_outcome = seen
     for changed in (other, lost, without_outcome):

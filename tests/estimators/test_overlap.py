@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from textbook import weight_limits
 
 import privcausal as pc
 from privcausal.estimators import averages, nuisances
 from privcausal.inference.confounding import Remainder
 from privcausal.request.terms import ATE_TERM
-from privcausal.testing import seeded_noise
 
 BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
 
@@ -29,8 +29,7 @@ def study(n: int, pull: float, seed: int = 1) -> pd.DataFrame:
 
 
 def fitted(frame: pd.DataFrame, eps: float, seed: int = 1, **options: Any) -> Any:
-    with seeded_noise(seed):
-        return pc.private("Y ~ T | X", frame, eps=eps, bounds=BOUNDS, **options)
+    return private("Y ~ T | X", frame, eps=eps, bounds=BOUNDS, **options, seed=seed)
 
 
 def test_a_known_propensity_has_no_limit() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from fits import private
 from textbook import textbook
 
 import privcausal as pc
@@ -39,7 +40,7 @@ def study(kind: str, n: int, seed: int = 0) -> pd.DataFrame:
 
 def fit(kind: str, data: pd.DataFrame, **options: Any) -> Any:
     bounds = options.pop("bounds", BOUNDS | TREATMENTS[kind])
-    return pc.private(FORMULA, data, estimand="PLR", bounds=bounds, **options)
+    return private(FORMULA, data, estimand="PLR", bounds=bounds, **options)
 
 
 @pytest.mark.parametrize("kind", TREATMENTS)
@@ -65,8 +66,7 @@ def test_intervals_cover(kind: str) -> None:
     truth = np.array([0.5, 1.0, -0.4] if kind == "several arms" else [0.5])
     missed = np.zeros(len(truth))
     for seed in range(40):
-        with seeded_noise(seed):
-            limits = fit(kind, study(kind, 3000, seed + 1), eps=1.0).conf_int().to_numpy()
+        limits = fit(kind, study(kind, 3000, seed + 1), eps=1.0, seed=seed).conf_int().to_numpy()
         missed += (limits[:, 0] > truth) | (limits[:, 1] < truth)
     assert (missed <= 5).all()
 
@@ -75,10 +75,10 @@ def test_intervals_cover(kind: str) -> None:
 def test_a_slope_is_per_unit_of_the_treatment() -> None:
     data = study("a number", 2000)
     bounds = BOUNDS | {"T": (-20, 20)}
-    with seeded_noise(1):
-        one = fit("a number", data, bounds=bounds)
-    with seeded_noise(1):
-        other = fit("a number", data.assign(T=100 * data["T"]), bounds=bounds | {"T": (-2e3, 2e3)})
+    one = fit("a number", data, bounds=bounds, seed=1)
+    other = fit(
+        "a number", data.assign(T=100 * data["T"]), bounds=bounds | {"T": (-2e3, 2e3)}, seed=1
+    )
     assert other.params["PLR"] == pytest.approx(one.params["PLR"] / 100)
     assert other.bse["PLR"] == pytest.approx(one.bse["PLR"] / 100)
 
@@ -87,8 +87,7 @@ def test_a_slope_is_per_unit_of_the_treatment() -> None:
 def test_loose_bounds_of_the_treatment_cost_little() -> None:
     data, widths = study("a number", 20_000), []
     for reach in (5, 100):
-        with seeded_noise(3):
-            found = fit("a number", data, bounds=BOUNDS | {"T": (2 - reach, 2 + reach)})
+        found = fit("a number", data, bounds=BOUNDS | {"T": (2 - reach, 2 + reach)}, seed=3)
         widths.append(found.bse["PLR"])
     assert widths[1] < 1.5 * widths[0]
 
@@ -118,8 +117,7 @@ def test_rows_without_a_dose_do_not_set_the_threshold() -> None:
     y = x @ [1, 0.5, 0.3] + 0.5 * t + rng.normal(size=3000)
     data = pd.DataFrame(x, columns=list("abc")).assign(T=t, Y=y)
     bounds = dict.fromkeys("abc", (-4, 4)) | {"T": (0, 8), "Y": (-8, 12)}
-    with seeded_noise(30):
-        found = pc.private("Y ~ T | a + b + c", data, estimand="PLR", bounds=bounds, eps=1)
+    found = private("Y ~ T | a + b + c", data, estimand="PLR", bounds=bounds, eps=1, seed=30)
     low, high = found.conf_int().iloc[0]
     assert low <= 0.5 <= high
     assert high - low < 20  # the width of the bounds of Y: with the largest detected size, 7e10
@@ -128,8 +126,7 @@ def test_rows_without_a_dose_do_not_set_the_threshold() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TREATMENTS)
 def test_what_results_say(kind: str, tmp_path: Any) -> None:
-    with seeded_noise(0):
-        found = fit(kind, study(kind, 1000))
+    found = fit(kind, study(kind, 1000), seed=0)
     text = str(found.summary(full=True))
     assert "Private Partially Linear Effect" in text
     assert {"a number": "T in [-20, 20]", "several arms": "3 arms vs. a"}[kind] in text
@@ -147,8 +144,7 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
 
 
 def test_no_slope_of_an_arm_exceeds_the_width_of_the_bounds() -> None:
-    with seeded_noise(1):
-        found = fit("several arms", study("several arms", 500), eps=0.05)
+    found = fit("several arms", study("several arms", 500), eps=0.05, seed=1)
     assert (np.abs(found.estimate.averages.estimate) + found.bse > 80).any(), "the noise is large"
     assert (found.conf_int().abs() <= 80).all(axis=None)
 
@@ -180,8 +176,7 @@ def test_the_slope_of_two_arms_is_the_ato(options: dict[str, Any], labels: Any) 
     bounds = BOUNDS | ({"T": labels} if labels else {})
     found = []
     for estimand in ("PLR", "ATO"):
-        with seeded_noise(3):
-            found.append(pc.private(FORMULA, data, estimand=estimand, bounds=bounds, **options))
+        found.append(private(FORMULA, data, estimand=estimand, bounds=bounds, **options, seed=3))
     one, two = found
     assert one.params.index[0] == "ATO"
     pd.testing.assert_frame_equal(one.tidy(), two.tidy())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import seedable
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyRegressor
@@ -43,6 +44,7 @@ def study(n: int = 600, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"Y": np.clip(y, -1, 3), "T": t, "X1": x, "G": g})
 
 
+@seedable
 def paper(frame: pd.DataFrame, base: Any = BASE, formula: str = FORMULA, **options: Any) -> Any:
     return pc.paper.private(formula, frame, base=base, **{"eps": 1.0, "bounds": BOUNDS, **options})
 
@@ -104,8 +106,7 @@ def test_estimate_and_width_are_those_of_the_paper(shares: tuple[float, float]) 
     assert second.query.scale * square_unit == pytest.approx(
         max(gamma**2 - square, square) * k(n, b, b * 1e-5), rel=3e-3
     )
-    with zero_noise():
-        fit = paper(frame, pc.bases.Sklearn.kernel(), shares=given)
+    fit = paper(frame, pc.bases.Sklearn.kernel(), shares=given, exact=True)
     assert fit.params["ATE"] == pytest.approx(tau, abs=1e-7)
     variance = square + gamma**2 * 50 * np.log(n) * np.log(2 / (a * 1e-5)) / (n * a**2)
     assert fit.bse["ATE"] == pytest.approx(np.sqrt(variance / n), rel=1e-3)

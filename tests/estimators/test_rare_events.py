@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 
 import privcausal as pc
 from privcausal.estimators import nuisances
@@ -24,10 +25,9 @@ def study(share: float, seed: int) -> pd.DataFrame:
 
 
 def fit(frame: pd.DataFrame, seed: int, **options: Any) -> Any:
-    with seeded_noise(seed):
-        found = pc.private(
-            f"Y ~ T | {' + '.join(COLUMNS)}", frame, eps=0.5, bounds=BOUNDS, **options
-        )
+    found = private(
+        f"Y ~ T | {' + '.join(COLUMNS)}", frame, eps=0.5, bounds=BOUNDS, **options, seed=seed
+    )
     return found.estimate.averages
 
 
@@ -101,8 +101,7 @@ def test_confounded_amounts_that_are_mostly_none() -> None:
         y = np.minimum(has * rng.lognormal(-2, 0.7, len(cell)), 14)
         frame = pd.DataFrame({"Y": y, "T": t.astype(int), "X1": x[:, 0], "X2": x[:, 1]})
         bounds = {"Y": (0, 14), "X1": (0, 1), "X2": (0, 1)}
-        with seeded_noise(seed):
-            fit = pc.private("Y ~ T | X1 + X2", frame, eps=1, bounds=bounds)
+        fit = private("Y ~ T | X1 + X2", frame, eps=1, bounds=bounds, seed=seed)
         low, high = fit.conf_int().loc["ATE"]
         missed += not low <= truth <= high
         errors.append(fit.params["ATE"] - truth)
@@ -121,8 +120,7 @@ def test_one_value_that_most_rows_have_is_no_scale(formula: str) -> None:
         y = np.where(rng.random(3000) < 0.8 + 0.05 * t, 180.0, rng.uniform(0, 180, 3000))
         frame = pd.DataFrame({"Y": y, "T": 1 * t, "X": rng.random(3000)})
         bounds = {"Y": (0, 400), "X": (0, 1)}
-        with seeded_noise(seed):
-            found = pc.private(formula, frame, eps=1, bounds=bounds, propensity=0.5)
+        found = private(formula, frame, eps=1, bounds=bounds, propensity=0.5, seed=seed)
         low, high = found.conf_int().iloc[0]
         held += low <= 0.05 * 90 <= high
     assert held >= 12

@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from textbook import textbook
 
 import privcausal as pc
@@ -18,7 +19,7 @@ from privcausal.estimators.averages import WeightedNuisances as Weighed
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.inference.confounding import Remainder
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 FORMULA = "Y ~ T | X1 + X2"
 BOUNDS: dict[str, Any] = {
@@ -40,7 +41,7 @@ def study(n: int, seed: int = 0) -> pd.DataFrame:
 
 
 def fit(data: pd.DataFrame, **options: Any) -> Any:
-    return pc.private(options.pop("formula", FORMULA), data, **{"bounds": BOUNDS} | options)
+    return private(options.pop("formula", FORMULA), data, **{"bounds": BOUNDS} | options)
 
 
 def test_without_noise_it_is_the_doubly_robust_mean_of_each_arm() -> None:
@@ -69,8 +70,7 @@ def test_without_noise_it_is_the_doubly_robust_mean_of_each_arm() -> None:
 def test_without_noise_many_rows_give_the_truth() -> None:
     """Within 5 standard errors of 200,000 rows (a chance of 3e-6): confounding is taken off."""
     data = study(200_000, 3)
-    with zero_noise():
-        found = fit(data)
+    found = fit(data, exact=True)
     error = (found.params - pd.Series(TRUTH)).abs()
     assert (error < 5 * np.sqrt(np.diag(found.estimate.averages.sampling))).all()
     plain = data.groupby("T")["Y"].mean()
@@ -83,16 +83,14 @@ def test_intervals_cover(neighbors: str) -> None:
     """Of 40 fits, at most 8 miss a term (a chance below 1e-4 at 95 %)."""
     missed = np.zeros(len(TRUTH))
     for seed in range(40):
-        with seeded_noise(seed):
-            found = fit(study(3000, seed + 1), eps=1.0, neighbors=neighbors)
+        found = fit(study(3000, seed + 1), eps=1.0, neighbors=neighbors, seed=seed)
         limits, truth = found.conf_int().to_numpy(), np.array(list(TRUTH.values()))
         missed += (limits[:, 0] > truth) | (limits[:, 1] < truth)
     assert (missed <= 8).all()
 
 
 def test_effects_are_differences_of_the_arms() -> None:
-    with seeded_noise(1):
-        found = fit(study(3000), groups="site")
+    found = fit(study(3000), groups="site", seed=1)
     means = found.params[["E[Y(a)]", "E[Y(b)]", "E[Y(c)]"]].to_numpy()
     assert found.params.iloc[:2].to_numpy() == pytest.approx(means[1:] - means[0])
     told = found.contrast(["T[T.c] - T[T.b]", "E[Y(c)] - E[Y(b)]", "T[T.b]:site[north] - T[T.b]"])
@@ -106,8 +104,7 @@ def test_without_covariates_and_noise_it_is_the_difference_in_means() -> None:
     """The AIPW score of constants: shares and means of the arms, which errors of either leave."""
     data = study(20_000)
     data["T"] = np.random.default_rng(1).permutation(data["T"])
-    with zero_noise():
-        found = fit(data, formula="Y ~ T")
+    found = fit(data, formula="Y ~ T", exact=True)
     means = data.groupby("T")["Y"].mean()
     assert found.params.iloc[:2].to_numpy() == pytest.approx(means[1:] - means["a"], abs=2e-3)
     plain = np.sqrt(
@@ -119,8 +116,7 @@ def test_without_covariates_and_noise_it_is_the_difference_in_means() -> None:
 
 @pytest.mark.slow
 def test_what_results_say(tmp_path: Any) -> None:
-    with seeded_noise(0):
-        found = fit(study(2000), groups="site")
+    found = fit(study(2000), groups="site", seed=0)
     text = str(found.summary(full=True))
     assert "2 arms vs. a" in text
     assert "one for each arm" in text
@@ -138,8 +134,7 @@ def test_what_results_say(tmp_path: Any) -> None:
 
 def test_limits_of_a_mean_are_in_the_bounds_of_the_outcome() -> None:
     data = study(500).assign(Y=lambda d: d["Y"] + 100)
-    with seeded_noise(0):
-        limits = fit(data, eps=0.05, bounds=BOUNDS | {"Y": (92, 108)}).conf_int()
+    limits = fit(data, eps=0.05, bounds=BOUNDS | {"Y": (92, 108)}, seed=0).conf_int()
     means = limits.loc[["E[Y(a)]", "E[Y(b)]", "E[Y(c)]"]].to_numpy()
     assert ((means >= 92) & (means <= 108)).all()
     assert (limits.loc["T[T.b]"].abs() <= 16).all()
@@ -151,8 +146,9 @@ def test_a_label_that_was_not_declared_is_missing(estimand: str) -> None:
     other = data["X1"] > 0.3
     found = []
     for label in ("z", None):
-        with zero_noise():
-            found.append(fit(data.assign(T=data["T"].mask(other, label)), estimand=estimand).params)
+        found.append(
+            fit(data.assign(T=data["T"].mask(other, label)), estimand=estimand, exact=True).params
+        )
     pd.testing.assert_series_equal(*found)
 
 
@@ -160,8 +156,7 @@ def test_a_label_that_was_not_declared_is_missing(estimand: str) -> None:
 def test_many_arms_take_no_minutes() -> None:
     data = study(2000).assign(T=np.random.default_rng(0).choice(list("abcdefghijkl"), 2000))
     start = time.process_time()
-    with seeded_noise(0):
-        fit(data, bounds=BOUNDS | {"T": list("abcdefghijkl")})
+    fit(data, bounds=BOUNDS | {"T": list("abcdefghijkl")}, seed=0)
     assert time.process_time() - start < 20
 
 
@@ -211,8 +206,7 @@ def test_amounts_that_are_mostly_one_price_are_covered() -> None:
     bounds = {"Y": (0, 500), "T": ["a", "b", "c"], **{f"X{j}": (-3, 3) for j in range(7)}}
     formula, held = "Y ~ T | " + " + ".join(f"X{j}" for j in range(7)), 0
     for seed in range(10):
-        with seeded_noise(seed):
-            fit = pc.private(formula, shop(seed), bounds=bounds, eps=0.7)
+        fit = private(formula, shop(seed), bounds=bounds, eps=0.7, seed=seed)
         limits = fit.conf_int().iloc[:2].to_numpy()
         held += int(((limits[:, 0] <= base * np.r_[0.3, 0.6])
                      & (base * np.r_[0.3, 0.6] <= limits[:, 1])).sum())  # fmt: skip
@@ -236,13 +230,11 @@ def test_intervals_of_a_trial_cover_and_are_narrower() -> None:
     covered, widths = [], []
     for seed in range(28):
         rows = trial(4000, seed)
-        with seeded_noise(seed):
-            known = fit(rows, propensity=SHARES)
+        known = fit(rows, propensity=SHARES, seed=seed)
         limits = known.conf_int().iloc[:2].to_numpy()
         covered += ((limits[:, 0] <= [0.5, 1.0]) & (limits[:, 1] >= [0.5, 1.0])).tolist()
         if seed < 8:
-            with seeded_noise(seed):
-                other = fit(rows, formula="Y ~ T").conf_int().iloc[:2].to_numpy()
+            other = fit(rows, formula="Y ~ T", seed=seed).conf_int().iloc[:2].to_numpy()
             widths.append(np.diff(limits)[:, 0] / np.diff(other)[:, 0])
     assert len(covered) == 56
     assert sum(covered) >= 43
@@ -251,8 +243,7 @@ def test_intervals_of_a_trial_cover_and_are_narrower() -> None:
 
 @pytest.mark.slow
 def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
-    with seeded_noise(1):
-        found = fit(trial(3000, 1), propensity=SHARES)
+    found = fit(trial(3000, 1), propensity=SHARES, seed=1)
     found.save(tmp_path / "trial.json")
     again = pc.load(tmp_path / "trial.json")
     assert again.estimate.plan.request.propensity == SHARES
@@ -262,8 +253,7 @@ def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
     planned = pc.plan(FORMULA, n=3000, bounds=BOUNDS, propensity=SHARES, outcome_sd=1.8, r2=2 / 3)
     widths = []
     for seed in range(4):
-        with seeded_noise(seed):
-            limits = fit(trial(3000, seed), propensity=SHARES).conf_int().iloc[0]
+        limits = fit(trial(3000, seed), propensity=SHARES, seed=seed).conf_int().iloc[0]
         widths.append(float(np.diff(limits)[0]) / 2)
     assert 0.5 < planned.table["half-width to"][0] / planned.planner.ends[1] / np.mean(widths) < 2
 
@@ -305,8 +295,7 @@ def test_shares_by_arm_are_for_several_arms() -> None:
 
 
 def test_a_stage_of_each_arm_costs_one_over_the_root_of_their_number() -> None:
-    with seeded_noise(0):
-        stages = fit(trial(500, 1), formula="Y ~ T | X1").estimate.plan.stages
+    stages = fit(trial(500, 1), formula="Y ~ T | X1", seed=0).estimate.plan.stages
     rho = {stage.name: stage.rho for stage in stages}
     for arm in "abc":
         share = rho[f"nuisance: treatment {arm}"] / rho["nuisance: outcome"]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from fits import privcate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,8 +54,7 @@ def rows(n: int = 300) -> pd.DataFrame:
 def fitted(term: str, frame: Any, **options: Any) -> Any:
     bounds = {k: v for k, v in BOUNDS.items() if not (k == "g" and "levels=" in term)}
     text = term if " ~ " in term else f"Y ~ T | {term}"
-    with zero_noise():
-        return pc.privcate(text, frame, bounds=bounds, learner="r", base="linear", **options)
+    return privcate(text, frame, bounds=bounds, learner="r", base="linear", **options, exact=True)
 
 
 AS_IN_R = [

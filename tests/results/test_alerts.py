@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from alert_rows import MANY, many, ruled
+from fits import private
 
 import privcausal as pc
 from privcausal.accounting import weak_promise
@@ -154,8 +155,9 @@ def test_undeclared_levels_are_used_without_their_level_and_told() -> None:
         fit = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b"]})
     assert fit.params["ATE"] > 0.3
     assert "without their level, which can bias" in fit.alerts["levels"]
-    with seeded_noise(1):
-        whole = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b", "y", "z"]})
+    whole = private(
+        "Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b", "y", "z"]}, seed=1
+    )
     assert abs(whole.params["ATE"]) < 0.2
     assert "levels" not in whole.alerts
 
@@ -301,8 +303,7 @@ def test_a_label_of_seven_in_a_hundred_is_not_absent() -> None:
     rng = np.random.default_rng(2)
     frame = rows().assign(G=rng.choice(["a", "b", "c"], 4000, p=[0.6, 0.33, 0.07]))
     for seed in range(15):
-        with seeded_noise(seed):
-            fit = pc.private("Y ~ T | X + C(G)", frame, bounds=BOUNDS, eps=0.3)
+        fit = private("Y ~ T | X + C(G)", frame, bounds=BOUNDS, eps=0.3, seed=seed)
         assert "levels" not in fit.alerts
 
 
@@ -344,8 +345,7 @@ def test_groups_without_rows_have_the_range_that_is_possible() -> None:
 @pytest.mark.slow
 def test_complete_rows_are_no_more_than_all() -> None:
     for seed in range(8):
-        with seeded_noise(seed):
-            fit = pc.private("Y ~ T | X", rows(500), bounds=BOUNDS, eps=0.5)
+        fit = private("Y ~ T | X", rows(500), bounds=BOUNDS, eps=0.5, seed=seed)
         line = fit.summary().tables[0]["value"]["Complete cases"]
         assert int(line.split(" ")[0]) <= 500
 
@@ -468,8 +468,7 @@ def test_complete_rows_are_those_that_were_released(formula: str) -> None:
     head = fit.summary(full=True).tables[0]["value"]
     assert head["Complete cases"] == f"{found.size:,.0f} (noise sd {number(found.size_sd, 2)})"
     assert head["Treated (noisy)"] == f"{found.treated:.0%}"
-    with seeded_noise(1):
-        declared = pc.private(formula, rows(), bounds=pc.Schema(BOUNDS, complete=True))
+    declared = private(formula, rows(), bounds=pc.Schema(BOUNDS, complete=True), seed=1)
     assert "Complete" not in str(declared.summary(full=True))
 
 

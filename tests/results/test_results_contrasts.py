@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private, privcate
 
 import privcausal as pc
-from privcausal.testing import seeded_noise
 
 
 @cache
 def fits(*estimands: str) -> Any:
     study = pc.datasets.clinic(3000)
-    with seeded_noise(1):
-        return pc.private(
-            study.formula, study.frame, estimand=list(estimands) or "ATE", eps=4,
-            bounds=study.bounds, groups=["ward", "age >= 65"],
-        )  # fmt: skip
+    return private(
+        study.formula, study.frame, estimand=list(estimands) or "ATE", eps=4,
+        bounds=study.bounds, groups=["ward", "age >= 65"], seed=1
+    )  # fmt: skip
 
 
 def test_a_row_by_itself_is_that_of_the_fit() -> None:
@@ -37,10 +36,9 @@ def test_levels_whose_labels_have_a_bar_are_no_unions() -> None:
     rng, labels = np.random.default_rng(1), ["e | f", "g", "h"]
     rows = pd.DataFrame({"t": rng.integers(0, 2, 3000), "g": rng.choice(labels, 3000)})
     rows["y"] = rows["t"] + 0.3 * (rows["g"] == "g") * rows["t"] + rng.normal(0, 0.1, 3000)
-    with seeded_noise(1):
-        fit = pc.privcate(
-            "y ~ t | C(g)", rows, eps=4, bounds={"y": (-2, 3), "g": labels}, groups=["g"]
-        )
+    fit = privcate(
+        "y ~ t | C(g)", rows, eps=4, bounds={"y": (-2, 3), "g": labels}, groups=["g"], seed=1
+    )
     gate = fit.gate["estimate"]
     wanted = pytest.approx(gate["g[e | f]"] - gate["g[g]"])
     for text in ("g[e | f] - g[g]", "`g[e | f]` - `g[g]`"):
@@ -137,8 +135,7 @@ def test_formats() -> None:
 
 def test_slopes_are_terms_too() -> None:
     study = pc.datasets.clinic(2000)
-    with seeded_noise(2):
-        fit = pc.privcate(study.formula, study.frame, eps=4, bounds=study.bounds, groups=["ward"])
+    fit = privcate(study.formula, study.frame, eps=4, bounds=study.bounds, groups=["ward"], seed=2)
     told = fit.contrast(["10*age", "ward[east | west]"]).frame
     assert told["estimate"].iloc[0] == pytest.approx(10 * fit.blp.loc["age", "estimate"])
 

@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from results_fits import CANARY, EPSILON, RARE, fit, proven, proven_average, study, variant
 from text_type import TEXT
 
@@ -303,8 +304,7 @@ def test_what_has_nothing_to_show_is_refused_unspent(ledger: pc.Ledger) -> None:
     trial = variant("propensity number")
     with pytest.raises(CapabilityError, match="by design"):
         trial.overlap(study(), eps=1.0, ledger=ledger)
-    with seeded_noise(1):
-        bare = pc.private("cost ~ mailed", study(), bounds={"cost": (0, 20)})
+    bare = private("cost ~ mailed", study(), bounds={"cost": (0, 20)}, seed=1)
     with pytest.raises(CapabilityError, match="no covariates"):
         bare.balance(study(), eps=1.0, ledger=ledger)
     assert ledger.history.empty

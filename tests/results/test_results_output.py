@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate, regress
 from results_fits import (
     CANARY,
     RARE,
@@ -25,7 +26,6 @@ from results_fits import (
 )
 
 import privcausal as pc
-from privcausal import testing
 from privcausal.accounting import epsilon_of
 from privcausal.accounting.charge import pico
 from privcausal.errors import CapabilityError
@@ -263,8 +263,7 @@ def test_a_level_with_half_a_character_is_spelt_out(tmp_path: Any) -> None:
     """A lone surrogate, as files read with errors="surrogateescape" hold, fits in no file."""
     data = study().head(400).copy()
     data["ward"] = pd.Series(["N", "S\udc80"] * 200, data.index, dtype=object)
-    with testing.seeded_noise(1):
-        fit = pc.privcate("cost ~ mailed | C(ward)", data, eps=40, bounds={"cost": (0, 20)})
+    fit = privcate("cost ~ mailed | C(ward)", data, eps=40, bounds={"cost": (0, 20)}, seed=1)
     assert "C(ward)[T.S\\udc80]" in fit.blp.index
     fit.report(tmp_path / "fit.html")
     fit.save(tmp_path / "fit.json")
@@ -308,6 +307,5 @@ def test_a_call_of_a_logarithm_has_the_bounds_of_its_column() -> None:
     """Not those of the logarithm, at which it is not defined."""
     amounts = np.random.default_rng(0).uniform(0.2, 5, 500)
     bounds = {"Y": (0.2, 5.0)}
-    with testing.seeded_noise(1):
-        fit = pc.regress("np.log(Y) ~ 1", pd.DataFrame({"Y": amounts}), bounds=bounds, eps=4)
+    fit = regress("np.log(Y) ~ 1", pd.DataFrame({"Y": amounts}), bounds=bounds, eps=4, seed=1)
     assert f"bounds={bounds}" in fit.call

@@ -12,6 +12,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from fits import regress
 from results_fits import BOUNDS, proven_average, study, variant
 
 import privcausal as pc
@@ -127,10 +128,9 @@ def test_looks_have_their_numbers_too(cells: Any) -> None:
 def test_a_column_with_the_name_of_another_kind_of_term_is_drawn(column: str) -> None:
     """A slope is told by its kind, not by its name."""
     frame = pc.datasets.clinic(500).frame.rename(columns={"age": column})
-    with seeded_noise(1):
-        fit = pc.regress(
-            f"recovery ~ `{column}`", frame, bounds={"recovery": (0, 100), column: (18, 95)}
-        )
+    fit = regress(
+        f"recovery ~ `{column}`", frame, bounds={"recovery": (0, 100), column: (18, 95)}, seed=1
+    )
     drawn = [tick.get_text() for ax in np.ravel(fit.plot("coef")) for tick in ax.get_yticklabels()]
     assert drawn == list(fit.params.index)[1:]  # without the intercept
     assert fit._view().effects["mark"].tolist() == ["dp", "dp"]

@@ -12,11 +12,12 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from fits import private
 from results_fits import BOUNDS, FORMULA, proven_average, study, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 
 def test_it_is_that_of_the_released_numbers() -> None:
@@ -58,8 +59,9 @@ def test_without_noise_the_scale_is_the_textbooks() -> None:
     n = 4000
     x, t = rng.uniform(0, 1, n), (rng.random(n) < 0.5).astype(int)
     y = np.clip(5 + 2 * x + t + rng.normal(0, 1, n), 0, 10)
-    with zero_noise():
-        fit = pc.private("y ~ t | x", {"y": y, "t": t, "x": x}, bounds={"y": (0, 10), "x": (0, 1)})
+    fit = private(
+        "y ~ t | x", {"y": y, "t": t, "x": x}, bounds={"y": (0, 10), "x": (0, 1)}, exact=True
+    )
     assert fit.sensitivity().scale == pytest.approx(1.0 * np.sqrt(4.0), rel=0.1)
 
 

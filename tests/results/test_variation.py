@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private, privcate
 from placebos import cells, placebo
 from scipy.stats import binom, norm
 
-import privcausal as pc
 from privcausal.results.looks import FLAT
-from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-4, 4), "X": (-1, 1), "Z": (-1, 1), "G": ["a", "b", "c"]}
 
@@ -27,10 +26,9 @@ def rows(seed: int, slope: float, n: int = 4000) -> pd.DataFrame:
 
 
 def fit(seed: int, slope: float, **options: Any) -> Any:
-    with seeded_noise(seed):
-        return pc.privcate(
-            "Y ~ T | X + Z + C(G)", rows(seed, slope), bounds=BOUNDS, groups=["G"], **options
-        )
+    return privcate(
+        "Y ~ T | X + Z + C(G)", rows(seed, slope), bounds=BOUNDS, groups=["G"], **options, seed=seed
+    )
 
 
 @pytest.mark.slow
@@ -55,8 +53,7 @@ def test_what_varies_is_named_and_leads_report_and_summary(tmp_path: Any) -> Non
 
 
 def test_averages_alone_say_nothing_of_it() -> None:
-    with seeded_noise(1):
-        made = pc.private("Y ~ T | X", rows(1, 0.0), bounds=BOUNDS)
+    made = private("Y ~ T | X", rows(1, 0.0), bounds=BOUNDS, seed=1)
     assert made._view().variation == ""
 
 
