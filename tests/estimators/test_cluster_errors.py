@@ -272,10 +272,9 @@ def test_noise_raises_the_error_and_the_number_of_clusters_is_released() -> None
     assert np.mean([one.clusters for one in found]) == pytest.approx(400, abs=30)
 
 
-def test_output_names_the_clusters_and_files_keep_them(tmp_path: Any) -> None:
+def test_output_names_the_clusters_and_files_keep_them(reloaded: Any) -> None:
     found = fit(villages("cluster"), eps=4.0, seed=2)
-    found.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(found)
     assert again.estimate.averages.clusters == found.estimate.averages.clusters
     for text in (str(found.summary(full=True)), str(again.summary(full=True))):
         assert "Std err clustered by:          village" in text

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import private, seedable
+from fits import made_again, private, seedable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_estimands import Seen
@@ -211,20 +211,14 @@ def test_words() -> None:
 
 
 @pytest.mark.slow
-def test_it_goes_where_results_go(tmp_path: Path) -> None:
+def test_it_goes_where_results_go(page_of: Any, reloaded: Any) -> None:
     frame = study()
-    with seeded_noise(2):
-        fit = did(frame, groups=["G"])
-        same: dict[str, Any] = {"data": frame}
-    with seeded_noise(2):
-        exec(fit.call.replace("pc.did(", "fit = pc.did("), same)
-    assert same["fit"].tidy().equals(fit.tidy())
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    fit = did(frame, groups=["G"], seed=2)
+    assert made_again(fit, frame, seed=2).tidy().equals(fit.tidy())
+    again = reloaded(fit)
     assert str(again.summary(full=True)) == str(fit.summary(full=True))
     assert again.glance().equals(fit.glance())
-    fit.report(tmp_path / "report.html")
-    assert "Difference-in-Differences" in (tmp_path / "report.html").read_text()
+    assert "Difference-in-Differences" in page_of(fit)
     other = pc.compare({"DiD": fit, "loaded": again})
     assert "ATT" in str(other)
     with seeded_noise(3):

@@ -238,12 +238,10 @@ def test_the_summary_says_what_it_is() -> None:
 
 
 @pytest.mark.slow
-def test_report_and_file(tmp_path: Path) -> None:
+def test_report_and_file(page_of: Any, reloaded: Any) -> None:
     fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, groups=["G"])
-    fit.report(tmp_path / "fit.html")
-    assert "Randomized treatment" in (tmp_path / "fit.html").read_text(encoding="utf-8")
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    assert "Randomized treatment" in page_of(fit)
+    again = reloaded(fit)
     assert str(again.summary()) == str(fit.summary())
     assert again.estimate.nuisances is None
 

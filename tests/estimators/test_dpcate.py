@@ -10,11 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate, seedable
+from fits import privcate, seedable, spied
 from scipy.stats import binom, kstest, norm
 
 import privcausal as pc
@@ -38,7 +39,7 @@ from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import recorded, seeded_noise, zero_noise
 from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight, published
 from privcausal.vault.published import Process, PublishedAnswers, second_stage_scores
 from privcausal.vault.transforms import Outcome
@@ -77,7 +78,7 @@ def pehe(result: Any, queries: bool = False) -> float:
 
 
 @pytest.mark.slow
-def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
+def test_asking_is_free_and_gives_the_same_answer(reloaded: Any) -> None:
     """A plain function of released numbers: in any order, one by one, and after save and load."""
     found = fit(eps=2.0, seed=1)
     at = points(40)
@@ -86,8 +87,7 @@ def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
     assert whole.iloc[::-1].equals(found.predict(at.iloc[::-1]))
     one_by_one = pd.concat([found.predict(at.iloc[[i]]) for i in range(len(at))])
     assert whole.equals(one_by_one)
-    found.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").predict(at).equals(whole)
+    assert reloaded(found).predict(at).equals(whole)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_one_point_gets_its_own_noise() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["proven", "paper"])
-def test_other_points_are_refused(mode: str, tmp_path: Any) -> None:
+def test_other_points_are_refused(mode: str, tmp_path: Any, reloaded: Any) -> None:
     with seeded_noise(4):
         if mode == "paper":
             some = printed(queries=points())
@@ -195,8 +195,7 @@ def test_other_points_are_refused(mode: str, tmp_path: Any) -> None:
         some.predict(study(300, 9).frame.iloc[20:22])
     with pytest.raises(CapabilityError):
         some.plot("effect")
-    some.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").predict().equals(some.predict())
+    assert reloaded(some).predict().equals(some.predict())
     assert "DP-CATE" in str(some.summary())
     some.report(tmp_path / "report.html")
 
@@ -264,17 +263,15 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
 
 
 @pytest.mark.parametrize("name", [*BAD, *PRINTED])
-def test_wrong_calls_are_refused_and_cost_nothing(name: str, tmp_path: Any) -> None:
+def test_wrong_calls_are_refused_and_cost_nothing(name: str, unspent: Any) -> None:
     options, kind, words = (BAD | PRINTED)[name]
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
 
     def call() -> None:
         run = fit if name in BAD else printed
-        run(ledger=ledger, **{k: v() if callable(v) else v for k, v in options.items()})
+        run(ledger=unspent, **{k: v() if callable(v) else v for k, v in options.items()})
 
     with pytest.raises(kind, match=words):
         call()
-    assert ledger.spent.epsilon == 0
 
 
 @pytest.mark.slow
@@ -469,27 +466,20 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", ["gam", NN(epochs=1)], ids=["gam", "nn"])
-def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_noise_is_that_of_the_theorem(base: Any) -> None:
     """gamma c(eps, delta, n), with n the rows of the second half and all of eps and delta."""
-    from privcausal.vault import noise
-
-    seen = []
-    real = noise.OperatingSystem.with_noise
-
-    def record(self: Any, exact: Any, query: Any) -> Any:
-        seen.append(query)
-        return real(self, exact, query)
-
-    monkeypatch.setattr(noise.OperatingSystem, "with_noise", record)
-    monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
-    found = printed(queries=points(), eps=3.0, base=base)
+    with (
+        recorded(system=True) as noise,
+        mock.patch.object(published.Supremum, "of", return_value=2.0),
+    ):
+        found = printed(queries=points(), eps=3.0, base=base)
     if isinstance(base, NN):  # each nuisance has half of both
         nuisances = found.budget[found.budget["stage"] == "nuisance"]
         assert nuisances["epsilon"].to_numpy() == pytest.approx([1.5, 1.5])
         assert nuisances["delta"].to_numpy() == pytest.approx([5e-6, 5e-6])
     n, unit = N / 2, 9.0 * 2.0**-30
     expected = 2.0 * 5 * np.sqrt(2 * np.log(n) * np.log(2 / 1e-5)) / (3.0 * n)
-    assert seen[-1].scale * unit == pytest.approx(expected)
+    assert noise.calls[-1].query.scale * unit == pytest.approx(expected)
 
 
 @pytest.mark.slow
@@ -518,19 +508,10 @@ def true_nuisances(**options: Any) -> Given:
 
 
 @pytest.mark.slow
-def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    at, sizes = study(300, 9).frame, []
-    real = Ridge.fit
-
-    def counted(self: Any, rows: Rows, *rest: Any) -> Any:
-        sizes.append(len(rows))
-        return real(self, rows, *rest)
-
-    monkeypatch.setattr(Ridge, "fit", counted)
-    found = printed(queries=at, base=true_nuisances(), exact=True)
-    assert sizes == [N]
+def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage() -> None:
+    with spied(Ridge, "fit") as calls:
+        found = printed(queries=study(300, 9).frame, base=true_nuisances(), exact=True)
+    assert [len(rows) for (_, rows, *_), _ in calls] == [N]
     assert pehe(found, queries=True) < 0.5
     assert (found.plan.epsilon, found.plan.delta) == (10**12, 10**7)
     assert "declared them public" in found.estimate.notes[0]

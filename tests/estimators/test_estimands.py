@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from fits import private
+from fits import made_again, missed, private
 from learners_contract import SPLITS
 from textbook import textbook
 
@@ -214,12 +214,8 @@ def test_intervals_of_all_terms_together() -> None:
 @pytest.mark.parametrize("estimand", WEIGHTED)
 def test_intervals_cover(estimand: str) -> None:
     """A 95 % interval covers fewer than 28 of 40 with a chance of 1e-7; the seeds are fixed."""
-    covered = 0
-    for rep in range(40):
-        fitted = fit(estimand, study(1000, 100 + rep), base="linear", eps=1.0, seed=rep)
-        low, high = fitted.conf_int().loc[estimand]
-        covered += low <= truth(estimand) <= high
-    assert covered >= 28
+    fits = (fit(estimand, study(1000, 100 + k), base="linear", eps=1.0, seed=k) for k in range(40))
+    assert missed(fits, truth(estimand)) <= 12
 
 
 @pytest.mark.slow
@@ -288,7 +284,7 @@ LIMITS = {"ATE": "[0.10, 0.90]", "ATT": "[0.03, 0.90]", "ATO": "[0.03, 0.97]"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_a_fit_says_what_it_estimates(estimand: str, tmp_path: Any) -> None:
+def test_a_fit_says_what_it_estimates(estimand: str, page_of: Any, reloaded: Any) -> None:
     fitted = fit(estimand, study(500), groups=["X1 >= 0"], seed=1)
     text = str(fitted.summary(full=True))
     assert TITLES[estimand] in text
@@ -296,24 +292,17 @@ def test_a_fit_says_what_it_estimates(estimand: str, tmp_path: Any) -> None:
     assert f"clipped to {LIMITS[estimand]}" in text
     assert max(map(len, text.splitlines())) <= 80
     assert fitted.glance()["estimand"].item() == estimand
-    fitted.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fitted)
     assert again.params.equals(fitted.params)
     assert str(again.summary(full=True)) == text
-    fitted.report(tmp_path / "r.html")
-    assert TITLES[estimand].strip() in (tmp_path / "r.html").read_text()
+    assert TITLES[estimand].strip() in page_of(fitted)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_the_call_reproduces_the_fit(estimand: str) -> None:
-    data = study(500)
-    fitted = fit(estimand, data, seed=1)
+    fitted = fit(estimand, study(500), seed=1)
     assert ("estimand=" in fitted.call) == (estimand != "ATE")
-    names: dict[str, Any] = {"data": data}
-    lines = fitted.call.replace("private(", "again = private(")
-    with seeded_noise(1):
-        exec(lines, names)
-    assert names["again"].params.equals(fitted.params)
+    assert made_again(fitted, study(500), seed=1).params.equals(fitted.params)
 
 
 @pytest.mark.slow

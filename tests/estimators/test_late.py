@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fits import missed, private, view_of
 from textbook import textbook
 
 import privcausal as pc
@@ -72,11 +72,8 @@ def test_without_covariates_it_is_walds_ratio() -> None:
 @pytest.mark.slow
 def test_intervals_cover(kind: str) -> None:
     """Of 40 fits, at most 5 miss (a chance of 2e-3 at 95 %)."""
-    missed = 0
-    for seed in range(40):
-        low, high = fit(kind, rows(kind, 4000, seed + 1), seed=seed).conf_int().loc["LATE"]
-        missed += not low <= 1.5 <= high
-    assert missed <= 5
+    fits = (fit(kind, rows(kind, 4000, seed + 1), seed=seed) for seed in range(40))
+    assert missed(fits, 1.5) <= 5
 
 
 def estimate(slopes: tuple[float, float], sds: tuple[float, float]) -> AverageEstimate:
@@ -129,12 +126,12 @@ def test_what_a_weak_instrument_says() -> None:
         found = fit("two values", data)
     assert "instrument" in found.alerts
     assert np.isinf(found.conf_int().loc["LATE"]).all()
-    assert "has no finite 95% interval" in " ".join(found._view().headline)
+    assert "has no finite 95% interval" in " ".join(view_of(found).headline)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_results_say(kind: str, tmp_path: Any) -> None:
+def test_what_results_say(kind: str, tmp_path: Any, reloaded: Any) -> None:
     found = fit(kind, rows(kind, 5000), eps=4.0, seed=0)
     text = str(found.summary(full=True))
     assert "Private Local Average Treatment Effect" in text
@@ -146,8 +143,7 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
     late, form = table.iloc[0], table.iloc[1]
     assert late["p_value"] == form["p_value"]
     assert late["statistic"] == pytest.approx(np.copysign(form["statistic"], late["estimate"]))
-    found.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").conf_int().equals(found.conf_int())
+    assert reloaded(found).conf_int().equals(found.conf_int())
     found.report(tmp_path / "report.html")
     assert "Anderson and Rubin" in found.methods
     assert np.isfinite(found.wald_test("`first stage` = 0").statistic)

@@ -210,10 +210,9 @@ def test_averages_cover_and_all_is_released() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "x"])
-def test_it_is_saved_and_read(learner: str, tmp_path: Any) -> None:
+def test_it_is_saved_and_read(learner: str, reloaded: Any) -> None:
     found = fit(learner, QUICK, study(), groups=["G"], seed=3)
-    found.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(found)
     new = study(40, seed=4)
     assert again.predict(new).equals(found.predict(new))
     assert str(again.summary()) == str(found.summary())
@@ -232,14 +231,13 @@ def test_interpret_shows_the_same_shapes() -> None:
 
 
 @pytest.mark.slow
-def test_it_draws_and_reports(tmp_path: Any) -> None:
+def test_it_draws_and_reports(page_of: Any) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     found = fit("dr", QUICK, study(500), seed=3)
     assert found.plot("effect") is not None
-    found.report(tmp_path / "report.html")
-    assert "boosting" in (tmp_path / "report.html").read_text(encoding="utf-8").lower()
+    assert "boosting" in page_of(found).lower()
 
 
 @pytest.mark.slow
@@ -272,11 +270,9 @@ def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
         pc.bases.DPEBM(**options)
 
 
-def test_a_factor_of_one_level_is_refused(tmp_path: Any) -> None:
-    ledger = pc.Ledger(tmp_path / "a.db", "a", eps=3)
+def test_a_factor_of_one_level_is_refused(unspent: Any) -> None:
     with pytest.raises(pc.SchemaError, match="one declared level"):
-        fit("r", QUICK, study(), bounds=BOUNDS | {"G": ["a"]}, ledger=ledger)
-    assert ledger.spent.epsilon == 0
+        fit("r", QUICK, study(), bounds=BOUNDS | {"G": ["a"]}, ledger=unspent)
 
 
 @pytest.mark.slow

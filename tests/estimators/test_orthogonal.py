@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate
+from fits import privcate, spied
 from learners_contract import BOUNDS, FORMULA, GROUPS, study
 from textbook import textbook
 
@@ -84,16 +84,10 @@ def test_the_outcomes_unit_changes_nothing(learner: str, power: int) -> None:
 @pytest.mark.slow
 def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
     frame, _ = saddle()
-    seen: list[Any] = []
-
-    def spy(*args: Any) -> Any:
-        seen.append(args)
-        return moments(*args)
-
     moments = meta.product_bias_moments
-    with mock.patch.object(meta, "product_bias_moments", spy), seeded_noise(2):
+    with spied(meta, "product_bias_moments") as calls, seeded_noise(2):
         pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner="r", eps=2.0, bounds=SADDLE)
-    state, (law,), features = seen[0]
+    state, (law,), features = calls[0][0]
     taken, cov = moments(state, (law,), features)
     phi = state.rows.phi(features)[: len(law.mean)]
     lead = (phi * features.weight(phi)[:, None]).T * state.population.count / len(phi)
@@ -160,16 +154,9 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
 
 def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
     """Moments of what an effect leaves, plus G beta, are those of the effect: an identity."""
-    seen, release = [], meta.second_release
-
-    def spy(*given: Any) -> Any:
-        found, products = release(*given)
-        seen.append((given[2], found))
-        return found, products
-
-    with textbook(least_left=1.0), mock.patch.object(meta, "second_release", spy):
+    with textbook(least_left=1.0), spied(meta, "second_release") as calls:
         pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
-    ((first, both),) = seen
+    (((*_, first, _), (both, _)),) = calls
     assert np.abs(first.cross).max() > 10
     assert both.cross == pytest.approx(first.cross, abs=5e-3)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import seedable
+from fits import made_again, seedable
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyRegressor
@@ -269,11 +269,10 @@ def test_the_guarantee_is_the_published_one(fitted: Any) -> None:
 
 
 @pytest.mark.slow
-def test_every_output_says_published(fitted: Any, halves: Any, tmp_path: Path) -> None:
+def test_every_output_says_published(fitted: Any, halves: Any, page_of: Any) -> None:
     for fit in (fitted, halves):
         for audience in ("technical", "public"):
-            fit.report(tmp_path / "fit.html", audience)
-            page = (tmp_path / "fit.html").read_text("utf-8")
+            page = page_of(fit, audience)
             assert "CLAIMED, NOT PROVEN" in page
             assert "This guarantee is claimed, not proven." in page
         text = str(fit.summary())
@@ -284,10 +283,9 @@ def test_every_output_says_published(fitted: Any, halves: Any, tmp_path: Path) -
         fit.plot("coef"), fit.plot("budget")
 
 
-def test_a_saved_fit_comes_back(fitted: Any, halves: Any, tmp_path: Path) -> None:
+def test_a_saved_fit_comes_back(fitted: Any, halves: Any, reloaded: Any) -> None:
     for fit in (fitted, halves):
-        fit.save(tmp_path / "fit.json")
-        again = pc.load(tmp_path / "fit.json")
+        again = reloaded(fit)
         assert again.guarantee.kind == "published"
         assert again.guarantee.statement == fit.guarantee.statement
         pd.testing.assert_frame_equal(again.tidy(), fit.tidy())
@@ -297,10 +295,7 @@ def test_a_saved_fit_comes_back(fitted: Any, halves: Any, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_the_call_can_be_run_again(fitted: Any) -> None:
     kernel = paper(study(900), pc.bases.Sklearn.kernel())
-    scope: dict[str, Any] = {"data": study(900)}
-    made = kernel.call.replace("pc.paper.private(", "again = pc.paper.private(")
-    exec(made, scope)
-    assert scope["again"].call == kernel.call
+    assert made_again(kernel, study(900)).call == kernel.call
     assert "Sklearn(propensity=LogisticRegression(), outcome=LinearRegression())" in fitted.call
 
 
@@ -318,7 +313,7 @@ def test_nuisances_that_are_not_private_are_nowhere(fitted: Any, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:
+def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path, page_of: Any) -> None:
     """gamma is an exact function of the rows: neither it nor a share of variance may be told."""
     assert fitted.budget["noise_sd"].isna().all() and fitted.budget["sensitivity"].isna().all()
     assert fitted.ate["se_sampling"].isna().all()
@@ -326,8 +321,7 @@ def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:
     with recorded(0) as noise:
         fit = paper(study())
     fit.save(tmp_path / "fit.json")
-    fit.report(tmp_path / "fit.html")
-    shown = (tmp_path / "fit.json").read_text() + (tmp_path / "fit.html").read_text()
+    shown = (tmp_path / "fit.json").read_text() + page_of(fit)
     scale = noise.calls[0].query.scale * 40 * 2.0**-30
     for secret in (scale, scale**2, noise.calls[0].query.scale):
         assert f"{secret:.5g}" not in shown
@@ -450,12 +444,10 @@ def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
         ({"base": KernelRidge()}, pc.CapabilityError, "Base of type KernelRidge is unknown"),
     ],
 )
-def test_refused(options: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5, allow_published=True)
+def test_refused(options: Any, error: type[Exception], words: str, unspent: Any) -> None:
     frame = study().assign(pid=range(600), p=0.5)
     with pytest.raises(error, match=words):
-        paper(frame, **{"base": BASE, "ledger": ledger, **options})
-    assert ledger.history.empty
+        paper(frame, **{"base": BASE, "ledger": unspent, **options})
 
 
 def test_other_estimands_are_refused() -> None:

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate
+from fits import privcate, spied
 from textbook import textbook
 
 import privcausal as pc
@@ -89,10 +89,9 @@ def test_a_small_study_is_not_asked_for_products() -> None:
 
 
 @pytest.mark.slow
-def test_a_saved_effect_has_its_products(tmp_path: Any) -> None:
+def test_a_saved_effect_has_its_products(reloaded: Any) -> None:
     fit = fitted(16_000)
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fit)
     frame = study(16_000).head(100)
     pd.testing.assert_frame_equal(fit.predict(frame), again.predict(frame), check_exact=True)
 
@@ -113,19 +112,10 @@ def test_the_booster_has_them_as_pairs() -> None:
 @pytest.mark.slow
 def test_without_noise_both_releases_say_the_same() -> None:
     """Whatever the layout: moments of what an effect leaves, plus G beta, per stretch."""
-    seen, release = [], meta.second_release
-
-    def spy(*given: Any) -> Any:
-        out = release(*given)
-        seen.append((given[2], out[0]))
-        return out
-
-    with (
-        textbook(least_left=1.0, rescaled_norm_quantile=1.0),
-        mock.patch.object(meta, "second_release", spy),
-    ):
+    priors = {"least_left": 1.0, "rescaled_norm_quantile": 1.0}
+    with textbook(**priors), spied(meta, "second_release") as calls:
         pc.privcate(FORMULA, study(16_000), bounds=BOUNDS, eps=1.0)
-    ((first, second),) = seen
+    (((*_, first, _), (second, _)),) = calls
     size = np.abs(first.cross).max()
     # (T - e)^2 was replaced by e (1 - e) in G, and the Gram shrunk: near, not equal
     assert second.cross == pytest.approx(first.cross, abs=0.05 * size)

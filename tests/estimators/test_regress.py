@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import privcate, regress
+from fits import made_again, privcate, regress, spied
 from scipy.stats import chi2, ncx2
 
 import privcausal as pc
@@ -41,13 +41,25 @@ def without_noise(formula: str, **options: Any) -> pc.RegressionResult:
     return regress(formula, ROWS, bounds=BOUNDS, **options, exact=True)
 
 
+FORMULAS = ["y ~ a + b", "y ~ a * b + C(k)", "y ~ I(b ** 2) + I(a ** 2)", "y ~ C(k):a", "y ~ 1"]
+
+
 @pytest.mark.parametrize(
-    "formula", ["y ~ a + b", "y ~ a * b + C(k)", "y ~ I(b ** 2) + I(a ** 2)", "y ~ C(k):a", "y ~ 1"]
+    ("formula", "cov_type", "weights"),
+    [
+        *((formula, "nonrobust", None) for formula in FORMULAS),
+        *(("y ~ a * b + C(k)", cov_type, None) for cov_type in ("HC0", "HC1")),
+        *(("y ~ a + b", cov_type, "w") for cov_type in ("nonrobust", "HC0", "HC1")),
+    ],
 )
-def test_without_noise_it_is_least_squares(formula: str) -> None:
-    fit, known = without_noise(formula), smf.ols(formula, ROWS).fit()
+def test_without_noise_it_is_least_squares(formula: str, cov_type: Any, weights: Any) -> None:
+    """HC to a thousandth: what is left of a row's score after the second fit is cut where it was
+    before, and the largest few lose a little."""
+    fit = without_noise(formula, weights=weights, control=pc.Control(cov_type=cov_type))
+    model = smf.wls(formula, ROWS, weights=ROWS["w"]) if weights else smf.ols(formula, ROWS)
+    known, rtol = model.fit(cov_type=cov_type), 1e-4 if cov_type == "nonrobust" else 1e-3
     np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-4)
+    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=rtol)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +164,6 @@ def test_rows_of_weight_zero_are_not_observations(share: float) -> None:
     np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
 
 
-@pytest.mark.parametrize("cov_type", ["HC0", "HC1"])
-def test_without_noise_hc_is_that_of_statsmodels(cov_type: Any) -> None:
-    """To a thousandth: what is left of a row's score after the second fit is cut where it was
-    before, and the largest few lose a little."""
-    fit = without_noise("y ~ a * b + C(k)", control=pc.Control(cov_type=cov_type))
-    known = smf.ols("y ~ a * b + C(k)", ROWS).fit(cov_type=cov_type)
-    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
-
-
 def test_hc1_is_hc0_by_the_factor_of_statsmodels() -> None:
     formula, rows = "y ~ a * b + C(k)", ROWS.head(60)
     with zero_noise():
@@ -175,14 +178,6 @@ def test_hc1_is_hc0_by_the_factor_of_statsmodels() -> None:
     assert own[1].budget["rho"].tolist() == own[0].budget["rho"].tolist()
     for cov_type, fit in zip(("HC0", "HC1"), own, strict=True):
         assert cov_type in str(fit.summary(full=True))
-
-
-@pytest.mark.parametrize("cov_type", ["nonrobust", "HC0", "HC1"])
-def test_without_noise_weights_are_those_of_weighted_least_squares(cov_type: Any) -> None:
-    fit = without_noise("y ~ a + b", weights="w", control=pc.Control(cov_type=cov_type))
-    known = smf.wls("y ~ a + b", ROWS, weights=ROWS["w"]).fit(cov_type=cov_type)
-    np.testing.assert_allclose(fit.params, known.params, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(fit.bse, known.bse, rtol=1e-4 if cov_type == "nonrobust" else 1e-3)
 
 
 def test_without_noise_rows_with_missing_values_are_left_out() -> None:
@@ -375,16 +370,6 @@ def test_outliers_at_one_end_of_a_column_are_covered(zeros: float) -> None:
     assert covered >= 48
 
 
-def test_a_long_tail_alerts() -> None:
-    usual, rng = table(20_000, 3), np.random.default_rng(4)
-    tall = usual.assign(y=np.exp(1.5 * rng.normal(size=len(usual)) + 0.2 * usual["b"]))
-    with seeded_noise(2):
-        far = pc.regress("y ~ a + b", tall, bounds={**BOUNDS, "y": (0, 500)}, eps=4)
-        near = pc.regress("y ~ a + b", usual, bounds=BOUNDS, eps=4)
-    assert "tail" in far.alerts
-    assert "tail" not in near.alerts
-
-
 @pytest.mark.parametrize("share", [0.97, 1.0])
 def test_an_outcome_at_one_value_has_a_result(share: float) -> None:
     """Answers on a scale from 1 to 5: nearly all of them, or all, are 3."""
@@ -398,13 +383,11 @@ def test_an_outcome_at_one_value_has_a_result(share: float) -> None:
         assert limits[0] <= 0 <= limits[1]
 
 
-def test_rows_are_read_five_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, sums = [], Passes.sums
-    monkeypatch.setattr(Passes, "sums", lambda self, asked: read.append(1) or sums(self, asked))
-    for cov_type, most in (("nonrobust", 4), ("HC1", 5)):
-        read.clear()
+@pytest.mark.parametrize(("cov_type", "most"), [("nonrobust", 4), ("HC1", 5)])
+def test_rows_are_read_five_times(cov_type: Any, most: int) -> None:
+    with spied(Passes, "sums") as read:
         regress("y ~ a + b", ROWS, bounds=BOUNDS, control=pc.Control(cov_type=cov_type), seed=1)
-        assert len(read) == most
+    assert len(read) == most
 
 
 def test_the_residuals_decide_the_width() -> None:
@@ -464,17 +447,16 @@ def test_bounds_a_hundred_times_too_wide_are_advised_to_be_narrower() -> None:
     assert "Declare narrower bounds" in fit.alerts["tail"]
 
 
-def test_the_logarithm_is_advised_for_amounts_only() -> None:
+def test_long_tails_alert_and_the_logarithm_is_advised_for_amounts_only() -> None:
     """Not for an outcome that can be negative, nor for one that already is a logarithm."""
     usual, rng = table(20_000, 3), np.random.default_rng(4)
+    assert "tail" not in regress("y ~ a + b", usual, bounds=BOUNDS, eps=4, seed=2).alerts
     tall = np.exp(1.5 * rng.normal(size=len(usual)))
     far = {"wage": (tall, (0, 500)), "log_wage": (tall, (0, 500)), "gain": (tall - 2, (-2, 500)),
            "pay": (np.clip(15 + tall / 5, 0, 100), (0, 100))}  # fmt: skip
     for name, (values, bounds) in far.items():
-        fit = regress(
-            f"{name} ~ a + b", usual.assign(**{name: values}),
-            bounds={**BOUNDS, name: bounds}, eps=4, seed=2
-        )  # fmt: skip
+        rows = usual.assign(**{name: values})
+        fit = regress(f"{name} ~ a + b", rows, bounds={**BOUNDS, name: bounds}, eps=4, seed=2)
         assert f"{name!r} has a long tail" in fit.alerts["tail"]
         assert ("logarithm" in fit.alerts["tail"]) == (name == "wage")
 
@@ -517,31 +499,22 @@ def fit() -> pc.RegressionResult:
     return regress("y ~ a + b + C(k)", ROWS, bounds=BOUNDS, eps=4, seed=5)
 
 
-def test_it_comes_back_from_a_file(fit: pc.RegressionResult, tmp_path: Path) -> None:
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+def test_it_comes_back_from_its_file_and_its_call(fit: pc.RegressionResult, reloaded: Any) -> None:
+    again = reloaded(fit)
     assert isinstance(again, pc.RegressionResult)
     assert str(again.summary()) == str(fit.summary())
     pd.testing.assert_frame_equal(again.predict(ROWS.head(3)), fit.predict(ROWS.head(3)))
-
-
-def test_its_call_makes_it_again(fit: pc.RegressionResult) -> None:
-    with seeded_noise(5):
-        made: dict[str, Any] = {"data": ROWS}
-        source = fit.call.replace("pc.regress(", "fit = pc.regress(")
-        exec(source, made)
-    assert made["fit"].params.equals(fit.params)
+    assert made_again(fit, ROWS, seed=5).params.equals(fit.params)
 
 
 @pytest.mark.slow
-def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: Path) -> None:
+def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, page_of: Any) -> None:
     text = " ".join(str(fit.summary(full=True)).split())
     assert "Private Linear Regression" in text
     assert "Treatment" not in text
     assert "Coefficients are associations" in text
     assert "Sources of uncertainty of a" in text
-    fit.report(tmp_path / "fit.html")
-    page = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    page = page_of(fit)
     assert "A regression of" in page
     assert "Propensity" not in page
     assert "treated" not in page

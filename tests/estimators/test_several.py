@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fits import missed, private
 from textbook import textbook
 
 import privcausal as pc
@@ -81,12 +81,8 @@ def test_without_noise_many_rows_give_the_truth() -> None:
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 def test_intervals_cover(neighbors: str) -> None:
     """Of 40 fits, at most 8 miss a term (a chance below 1e-4 at 95 %)."""
-    missed = np.zeros(len(TRUTH))
-    for seed in range(40):
-        found = fit(study(3000, seed + 1), eps=1.0, neighbors=neighbors, seed=seed)
-        limits, truth = found.conf_int().to_numpy(), np.array(list(TRUTH.values()))
-        missed += (limits[:, 0] > truth) | (limits[:, 1] < truth)
-    assert (missed <= 8).all()
+    fits = (fit(study(3000, k + 1), eps=1.0, neighbors=neighbors, seed=k) for k in range(40))
+    assert (missed(fits, list(TRUTH.values())) <= 8).all()
 
 
 def test_effects_are_differences_of_the_arms() -> None:
@@ -115,17 +111,15 @@ def test_without_covariates_and_noise_it_is_the_difference_in_means() -> None:
 
 
 @pytest.mark.slow
-def test_what_results_say(tmp_path: Any) -> None:
+def test_what_results_say(page_of: Any, reloaded: Any) -> None:
     found = fit(study(2000), groups="site", seed=0)
     text = str(found.summary(full=True))
     assert "2 arms vs. a" in text
     assert "one for each arm" in text
     assert "Cattaneo" in found.methods
-    found.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").params.equals(found.params)
+    assert reloaded(found).params.equals(found.params)
     assert found.sensitivity().term == "T[T.b]"
-    found.report(tmp_path / "report.html")
-    report = (tmp_path / "report.html").read_text("utf-8")
+    report = page_of(found)
     assert "T b instead of a" in report
     assert "T c instead of a: " in report
     plan = pc.plan(FORMULA, n=2000, bounds=BOUNDS, estimand="ATE")
@@ -204,13 +198,9 @@ def test_amounts_that_are_mostly_one_price_are_covered() -> None:
     whole = np.where(rng.random(2_000_000) < 0.5, 29.99, rng.lognormal(4.6, 0.75, 2_000_000))
     base = 0.009 * whole.clip(0, 500).mean()
     bounds = {"Y": (0, 500), "T": ["a", "b", "c"], **{f"X{j}": (-3, 3) for j in range(7)}}
-    formula, held = "Y ~ T | " + " + ".join(f"X{j}" for j in range(7)), 0
-    for seed in range(10):
-        fit = private(formula, shop(seed), bounds=bounds, eps=0.7, seed=seed)
-        limits = fit.conf_int().iloc[:2].to_numpy()
-        held += int(((limits[:, 0] <= base * np.r_[0.3, 0.6])
-                     & (base * np.r_[0.3, 0.6] <= limits[:, 1])).sum())  # fmt: skip
-    assert held >= 13
+    formula = "Y ~ T | " + " + ".join(f"X{j}" for j in range(7))
+    fits = (private(formula, shop(k), bounds=bounds, eps=0.7, seed=k) for k in range(10))
+    assert missed(fits, [base * 0.3, base * 0.6]).sum() <= 7
 
 
 SHARES = {"a": 0.5, "b": 0.25, "c": 0.25}
@@ -242,10 +232,9 @@ def test_intervals_of_a_trial_cover_and_are_narrower() -> None:
 
 
 @pytest.mark.slow
-def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
+def test_known_shares_come_back_and_are_told(reloaded: Any) -> None:
     found = fit(trial(3000, 1), propensity=SHARES, seed=1)
-    found.save(tmp_path / "trial.json")
-    again = pc.load(tmp_path / "trial.json")
+    again = reloaded(found)
     assert again.estimate.plan.request.propensity == SHARES
     assert str(again.summary()) == str(found.summary())
     assert "propensity={'a': 0.5, 'b': 0.25, 'c': 0.25}" in found.call

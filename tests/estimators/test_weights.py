@@ -188,10 +188,9 @@ def test_a_part_of_zero_weights_gives_estimates() -> None:
         assert fit(data, eps=8).params.notna().all()
 
 
-def test_a_saved_fit_is_the_same(tmp_path: Any) -> None:
+def test_a_saved_fit_is_the_same(reloaded: Any) -> None:
     found = fit(survey(), seed=1)
-    found.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(found)
     assert str(again.summary()) == str(found.summary())
     assert "weights='w'" in again.call
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ def bought(formula: str = FORMULA, **options: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None:
+def test_they_are_in_the_schema_the_summary_and_the_file(reloaded: Any) -> None:
     fit = bought(bounds={"age": (18, 95)})
     found = fit.schema
     assert list(found) == ["recovery", "programme", "age", "stage", "ward"]
@@ -43,8 +42,7 @@ def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None
         assert f"{name} [{found[name].lo:g}, {found[name].hi:g}]" in said
     assert " age [" not in said
     assert "ward 4 levels" in said
-    fit.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").schema == found
+    assert reloaded(fit).schema == found
 
 
 @pytest.mark.slow

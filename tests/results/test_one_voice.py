@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, privcate
+from fits import private, privcate, view_of
 
 import privcausal as pc
 from privcausal.inference import averages as average
@@ -55,7 +55,7 @@ def differences(fit: Any) -> dict[str, tuple[float, float]]:
 
     (The sd of each is added as if they were independent; they share their rows, and so err alike.)
     """
-    view = fit._view()
+    view = view_of(fit)
     found: dict[str, tuple[float, float]] = {}
 
     def told(name: str, one: tuple[float, float], two: tuple[float, float]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fits import private, view_of
 
 import privcausal as pc
 from privcausal.estimators.base import average_doubts
@@ -26,14 +26,14 @@ def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None
     path = tmp_path / "report.html"
     fitted.report(path)
     assert said in path.read_text()
-    assert said in " ".join(fitted._view().methods)
+    assert said in " ".join(view_of(fitted).methods)
     plain = private("Y ~ T", data, bounds={"Y": (-40, 40)}, seed=1)
     shown = " ".join(str(plain.summary(full=True)).split())
     assert said.replace("contributions of single rows", "outcomes") in shown
 
 
 @pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
-def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_path: Any) -> None:
+def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, reloaded: Any) -> None:
     data = pc.datasets.private_trial(3000, seed=3).frame
     bounds = {"Y": (-400, 400), "X1": (0, 1)}
     fits = {}
@@ -41,8 +41,7 @@ def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_pa
         fits[tails] = private(formula, data, bounds=bounds, control=pc.Control(tails=tails), seed=1)
     low, high = (float(np.diff(fits[t].conf_int())[0, 0]) for t in ("fitted", "any"))
     assert high > 1.5 * low
-    fits["any"].save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fits["any"])
     for fitted in (fits["any"], again):
         text = " ".join(str(fitted.summary(full=True)).split())
         assert "Noise can hide" not in text
@@ -115,7 +114,7 @@ def test_where_nothing_is_cut_nothing_is_said() -> None:
     data = pc.datasets.private_trial(3000, seed=3).frame.assign(Y=lambda d: d["Y"] > 1)
     fitted = private("Y ~ T | X1", data, bounds={"X1": (0, 1)}, propensity=0.5, seed=1)
     assert fitted.estimate.averages.clipping[0] == 0
-    shown = " ".join(f"{fitted.summary(full=True)} {fitted._view().methods}".split())
+    shown = " ".join(f"{fitted.summary(full=True)} {view_of(fitted).methods}".split())
     assert "Noise can hide" not in shown
 
 
@@ -170,7 +169,7 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
         assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.2)
         assert row["std_error"] > 1.3 * row["se_sampling"]
     told = re.compile(r"(\d\.\d{3}) \(at most (\d\.\d{3}) from sampling alone")
-    view, shown = fit._view(), fit.summary(full=True)
+    view, shown = view_of(fit), fit.summary(full=True)
     whole, alone = map(float, told.search(view.headline[1]).groups())  # type: ignore[union-attr]
     assert (whole, alone) == pytest.approx((row["std_error"], row["se_sampling"]), abs=6e-4)
     for text in (str(shown), shown.as_latex(), shown.as_markdown(), shown.as_html()):
@@ -210,7 +209,7 @@ def test_the_headline_gives_a_direction_only_where_the_interval_has_one(
     fit = private("recovery ~ programme", frame, eps=1, bounds={"recovery": (0, 100)}, seed=3)
     low, high = fit.conf_int().iloc[0]
     assert (low * high > 0) == bool(shift)
-    first, second, _ = fit._view().headline
+    first, second, _ = view_of(fit).headline
     assert says in first
     assert ("The estimate is" in second) == (not shift)
     assert "-" not in first
@@ -235,7 +234,7 @@ def test_an_effect_is_claimed_with_its_assumption(
     arm = np.where(rng.random(4000) < 0.9, z, 1 - z)
     frame = pd.DataFrame({"T": arm, "Z": z, "X": x, "Y": 5 + x + effect * arm})
     fit = private(formula, frame, eps=4, bounds={"Y": (0, 12), "X": (0, 1)}, **options, seed=2)
-    first, second = fit._view().headline[:2]
+    first, second = view_of(fit).headline[:2]
     claim = first if effect else second.split(". ")[0] + "."
     assert ("raises Y by" in first) == bool(effect)
     assert claim.endswith(f"{ends}.")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fits import private, regress
+from fits import private, regress, view_of
 
 import privcausal as pc
 from privcausal.report.summary import summarize
@@ -31,7 +31,7 @@ REGRESSIONS = ("recovery ~ age", "recovery ~ programme + age + severity + C(ward
 def card(fit: Any) -> list[str]:
     """The lines that a fit with real noise prints if nothing is serious."""
     plain = f"{fit.plan.request.budget.epsilon:g}, 1e-05)-DP, proven, one row added or removed."
-    view = replace(fit._view(), kind="proven", serious=0, promise=(f"({plain}",))
+    view = replace(view_of(fit), kind="proven", serious=0, promise=(f"({plain}",))
     lines = str(summarize(view)).splitlines()
     assert max(map(len, lines)) <= 79
     assert any(line.startswith("Privacy: ") for line in lines)

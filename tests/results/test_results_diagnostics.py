@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -142,16 +143,11 @@ def test_it_is_frozen_and_holds_no_row(what: str) -> None:
     assert np.float64(CANARY).tobytes() not in blob
 
 
-def test_test_noise_is_marked_everywhere(what: str) -> None:
-    with seeded_noise(1):
+@pytest.mark.parametrize("noisy", [seeded_noise, nullcontext], ids=["test noise", "real"])
+def test_looks_at_test_fits_are_not_private(what: str, noisy: Any) -> None:
+    """Real noise does not make a test fit private."""
+    with noisy(1):
         found = getattr(variant("r on linear"), what)(study(), eps=1.0)
-    assert found.guarantee.kind == "none"
-    for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
-        assert "NOT PRIVATE" in text
-
-
-def test_real_noise_does_not_make_a_test_fit_private(what: str) -> None:
-    found = getattr(variant("r on linear"), what)(study(), eps=1.0)
     assert found.measured.kind == "none"
     assert found.guarantee.kind == "none"
     for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
@@ -177,20 +173,17 @@ def test_delta_is_the_fits_unless_given(what: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_report_shows_what_was_bought(tmp_path: Any) -> None:
+def test_the_report_shows_what_was_bought(page_of: Any) -> None:
     one, other = look("overlap"), look("balance")
-    proven().report(tmp_path / "r.html", checks=[one, other])
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = page_of(proven(), checks=[one, other])
     assert one.title in page
     assert other.title in page
     assert "No check of overlap or balance was requested" not in page
-    proven().report(tmp_path / "none.html")
-    assert "No check of overlap" in (tmp_path / "none.html").read_text(encoding="utf-8")
+    assert "No check of overlap" in page_of(proven())
 
 
-def test_average_effects_and_loaded_fits_look_too(what: str, tmp_path: Any) -> None:
-    proven_average().save(tmp_path / "fit.json")
-    found = getattr(pc.load(tmp_path / "fit.json"), what)(study(), eps=1.0)
+def test_average_effects_and_loaded_fits_look_too(what: str, reloaded: Any) -> None:
+    found = getattr(reloaded(proven_average()), what)(study(), eps=1.0)
     assert len(found.frame) == len(look(what).frame)
 
 
@@ -238,22 +231,15 @@ def test_it_is_charged_before_rows_are_read(
     assert len(ledger.history) == 1, "what touched rows stays spent"
 
 
-def test_what_is_not_left_is_refused(what: str, ledger: pc.Ledger) -> None:
+def test_what_a_ledger_refuses_is_not_charged(what: str, ledger: pc.Ledger) -> None:
+    """More than is left, test noise, and a look at a test fit."""
+    look_at, fitted = getattr(proven(), what), variant("r on linear")
     with pytest.raises(BudgetError, match="No budget was spent"):
-        getattr(proven(), what)(study(), eps=5.0, ledger=ledger)
-    assert ledger.history.empty
-
-
-def test_a_ledger_takes_no_test_noise(what: str, ledger: pc.Ledger) -> None:
-    fitted = proven()
+        look_at(study(), eps=5.0, ledger=ledger)
     with seeded_noise(1), pytest.raises(LedgerError, match="test noise"):
-        getattr(fitted, what)(study(), eps=1.0, ledger=ledger)
-    assert ledger.history.empty
-
-
-def test_a_ledger_takes_no_look_at_a_test_fit(what: str, ledger: pc.Ledger) -> None:
+        look_at(study(), eps=1.0, ledger=ledger)
     with pytest.raises(LedgerError, match="No budget was spent"):
-        getattr(variant("r on linear"), what)(study(), eps=1.0, ledger=ledger)
+        getattr(fitted, what)(study(), eps=1.0, ledger=ledger)
     assert ledger.history.empty
 
 
@@ -331,13 +317,14 @@ def published() -> Any:
 
 
 @pytest.mark.parametrize("loaded", [False, True])
-def test_a_look_is_no_better_than_the_fit(what: str, loaded: bool, tmp_path: Any) -> None:
+def test_a_look_is_no_better_than_the_fit(
+    what: str, loaded: bool, tmp_path: Any, reloaded: Any
+) -> None:
     """Whatever was proven of the look itself, its propensity may hold a row."""
     fit, data = published()
     assert fit.guarantee.kind == "published"
     if loaded:
-        fit.save(tmp_path / "fit.json")
-        fit = pc.load(tmp_path / "fit.json")
+        fit = reloaded(fit)
     found = getattr(fit, what)(data, eps=0.5)
     assert found.guarantee.kind == "published"
     assert "CLAIMED, NOT PROVEN" in str(found)

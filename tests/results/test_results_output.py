@@ -13,7 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate, regress
+from fits import made_again, privcate, regress
 from results_fits import (
     CANARY,
     RARE,
@@ -217,15 +217,14 @@ def test_the_canaries_would_be_found() -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_no_output_holds_a_row(name: str, tmp_path: Any) -> None:
+def test_no_output_holds_a_row(name: str, tmp_path: Any, page_of: Any) -> None:
     fitted = variant(name)
     outputs = {
         "text": str(fitted), "latex": fitted.summary().as_latex(), "html": fitted._repr_html_(),
         "repr": repr(fitted), "parts": repr(fitted.estimate), "budget": fitted.budget.to_csv(),
     }  # fmt: skip
     if name in BOTH:
-        fitted.report(tmp_path / "r.html")
-        outputs["report"] = (tmp_path / "r.html").read_text(encoding="utf-8")
+        outputs["report"] = page_of(fitted)
     if hasattr(fitted, "predict"):
         outputs["predict"] = fitted.predict(points()).to_csv()
     for what, text in outputs.items():
@@ -249,13 +248,9 @@ def test_pickle_has_no_rows_or_is_refused(name: str) -> None:
 def test_call_reproduces_the_fit() -> None:
     for name in ("constant effect", "units", "propensity column", "complete", "robust covariance"):
         fitted = variant(name)
-        scope: dict[str, Any] = {"data": study()}
-        source = fitted.call.replace("pc.private", "again = pc.private")
-        source = source.replace("pc.privcate(", "again = pc.privcate(")
-        with pc.testing.seeded_noise(11):
-            exec(source, scope)
-        assert scope["again"].params.equals(fitted.params), name
-        assert scope["again"].call == fitted.call
+        again = made_again(fitted, study(), seed=11)
+        assert again.params.equals(fitted.params), name
+        assert again.call == fitted.call
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from fits import regress
+from fits import regress, view_of
 from results_fits import BOUNDS, proven_average, study, variant
 
 import privcausal as pc
@@ -133,11 +133,11 @@ def test_a_column_with_the_name_of_another_kind_of_term_is_drawn(column: str) ->
     )
     drawn = [tick.get_text() for ax in np.ravel(fit.plot("coef")) for tick in ax.get_yticklabels()]
     assert drawn == list(fit.params.index)[1:]  # without the intercept
-    assert fit._view().effects["mark"].tolist() == ["dp", "dp"]
+    assert view_of(fit).effects["mark"].tolist() == ["dp", "dp"]
 
 
 @pytest.mark.slow
-def test_only_slopes_are_called_a_projection(tmp_path: Any) -> None:
+def test_only_slopes_are_called_a_projection(page_of: Any) -> None:
     """The reduced form and first stage of a LATE, and several arms, are no projection."""
     rows = pc.datasets.clinic(1500)
     with seeded_noise(1):
@@ -148,7 +148,6 @@ def test_only_slopes_are_called_a_projection(tmp_path: Any) -> None:
         cate = pc.privcate(rows.formula, rows.frame, eps=4, bounds=rows.bounds)
     said = []
     for fit in (late, cate):
-        fit.report(tmp_path / "r.html")
-        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        page = page_of(fit)
         said.append("Best linear projection" in page)
     assert said == [False, True]

@@ -27,10 +27,9 @@ def document(tmp_path: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_round_trip_is_exact(name: str, tmp_path: Any) -> None:
+def test_round_trip_is_exact(name: str, reloaded: Any) -> None:
     fitted = variant(name)
-    fitted.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fitted)
     assert type(again) is type(fitted)
     assert str(again.summary()) == str(fitted.summary())
     assert repr(again) == repr(fitted)
@@ -157,14 +156,13 @@ def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(("call", "pure"), [(pc.private, False), (pc.privcate, True)])
 def test_a_guarantee_equals_itself_and_that_of_the_file(
-    call: Callable[..., Any], pure: bool, tmp_path: Any
+    call: Callable[..., Any], pure: bool, reloaded: Any
 ) -> None:
     """In pure epsilon there is no rho; a trade-off function is equal if its knots are."""
     learner = {"learner": "adum"} if pure else {}
     study = pc.datasets.clinic(2000)
     fitted = call("recovery ~ programme | age", study.frame, eps=1, bounds=study.bounds, **learner)
-    fitted.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json").guarantee
+    again = reloaded(fitted).guarantee
     assert fitted.guarantee == fitted.guarantee == again and hash(again) == hash(fitted.guarantee)
     assert (fitted.guarantee.rho is None) == pure == (fitted.guarantee.trade_off is None)
     assert np.isnan(fitted.glance()["rho"][0]) == pure
@@ -172,9 +170,8 @@ def test_a_guarantee_equals_itself_and_that_of_the_file(
     assert half.guarantee != again and half.guarantee.trade_off != pc.TradeOff.from_gaussian(1.0)
 
 
-def test_a_loaded_fit_draws_and_looks_again(tmp_path: Any) -> None:
-    variant("r on gam").save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+def test_a_loaded_fit_draws_and_looks_again(reloaded: Any) -> None:
+    again = reloaded(variant("r on gam"))
     booster, first = again.to_interpret(), variant("r on gam").to_interpret()
     new = points()[["age", "ward", "smoker"]]
     assert booster.predict(new).tolist() == first.predict(new).tolist()
@@ -213,11 +210,6 @@ FOREIGN: dict[str, str | bytes] = {
     "text": '"privcausal fit"', "other": '{"format": "other"}', "bytes": b"\xff\xfe\x00",
     "deep": "[" * 99_999,
 }  # fmt: skip
-
-
-def test_a_file_that_is_not_there(tmp_path: Any) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        pc.load(tmp_path / "fit.json")
 
 
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=list(FOREIGN))

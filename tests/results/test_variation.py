@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, privcate
+from fits import private, privcate, view_of
 from placebos import cells, placebo
 from scipy.stats import binom, norm
 
@@ -35,26 +35,25 @@ def fit(seed: int, slope: float, **options: Any) -> Any:
 @pytest.mark.parametrize("learner", ["r", "dr", "auto"])
 def test_a_constant_effect_is_not_said_to_vary(learner: str) -> None:
     """At level 5 % more than four of twelve are a false alarm of 2e-4 at most; two are seen."""
-    found = [fit(seed, 0.0, learner=learner, eps=2)._view().variation for seed in range(12)]
+    found = [view_of(fit(seed, 0.0, learner=learner, eps=2)).variation for seed in range(12)]
     assert found.count(FLAT) >= 10
 
 
 @pytest.mark.slow
-def test_what_varies_is_named_and_leads_report_and_summary(tmp_path: Any) -> None:
+def test_what_varies_is_named_and_leads_report_and_summary(page_of: Any) -> None:
     made = fit(1, 1.5, eps=8)
-    said = made._view().variation
+    said = view_of(made).variation
     assert said.startswith("The effect varies with ")
     assert "Z" in said.split(",")[0]
     text = str(made.summary())
     assert text.index("The effect varies with") < text.index("  Z: ")
-    made.report(tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = page_of(made)
     assert page.index(said) < page.index("Average effect by group")
 
 
 def test_averages_alone_say_nothing_of_it() -> None:
     made = private("Y ~ T | X", rows(1, 0.0), bounds=BOUNDS, seed=1)
-    assert made._view().variation == ""
+    assert view_of(made).variation == ""
 
 
 @pytest.mark.slow
