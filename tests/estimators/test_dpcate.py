@@ -45,6 +45,7 @@ from privcausal.vault.published import Process, PublishedAnswers, second_stage_s
 from privcausal.vault.transforms import Outcome
 
 N = 2700
+NO_AVERAGE = pc.Control(shares={"average": 0})
 
 
 @lru_cache
@@ -103,27 +104,10 @@ def test_base_gam_is_what_the_nuisances_have_anyway() -> None:
 @pytest.mark.parametrize("score", ["r", "dr"])
 def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
     """The paper's Figure 5: towards a learner without privacy."""
-    errors = []
-    for eps in (0.5, 8.0, 1000.0):
-        errors.append(
-            pehe(
-                fit(
-                    learner=DPCATE(score=score),
-                    eps=eps,
-                    control=pc.Control(shares={"average": 0}),
-                    seed=5,
-                )
-            )
-        )
+    call: dict[str, Any] = {"learner": DPCATE(score=score), "control": NO_AVERAGE}
+    errors = [pehe(fit(eps=eps, seed=5, **call)) for eps in (0.5, 8.0, 1000.0)]
     assert errors[0] > errors[1] > errors[2]
-    without = pehe(
-        fit(
-            learner=DPCATE(score=score),
-            eps=1e4,
-            control=pc.Control(shares={"average": 0}),
-            exact=True,
-        )
-    )
+    without = pehe(fit(eps=1e4, exact=True, **call))
     assert without < 0.2
     assert errors[2] < without + 0.15
 
@@ -278,15 +262,11 @@ def test_wrong_calls_are_refused_and_cost_nothing(name: str, unspent: Any) -> No
 def test_levels_that_were_not_declared() -> None:
     frame = study().frame.assign(G=np.resize(["a", "b"], N))
     bounds = study().bounds | {"G": ["a", "b"]}
-    for level, ok in (("b", True), ("z", False)):
-        at = points().assign(G=level)
-        call = {"learner": DPCATE(queries=at), "bounds": bounds}
-        if ok:
-            with seeded_noise(1):
-                assert len(pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call).predict()) == 7
-        else:
-            with pytest.raises(DataError, match="'G'"):
-                pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call)
+    formula = "Y ~ T | X1 + X2 + C(G)"
+    known, other = (DPCATE(queries=points().assign(G=level)) for level in ("b", "z"))
+    assert len(privcate(formula, frame, learner=known, bounds=bounds, seed=1).predict()) == 7
+    with pytest.raises(DataError, match="'G'"):
+        pc.privcate(formula, frame, learner=other, bounds=bounds)
 
 
 def test_without_torch_the_network_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,10 +306,9 @@ def test_influence_is_the_derivative_in_the_mass_of_a_row(kind: str) -> None:
     from privcausal.vault import Affine
 
     design, rows, rho, target = small()
-    features = fourier(design, np.arange(2), 2.0, 40)
-    stage = Ridge(features, 1e-9) if kind == "kernel" else Ridge(Affine(design, np.arange(2)), 1e-9)
-    if kind == "kernel":  # few functions, so that the ridge does not matter
-        stage = Ridge(fourier(design, np.arange(2), 2.0, 4), 1e-9)
+    # few functions, so that the ridge does not matter
+    kernel = fourier(design, np.arange(2), 2.0, 4)
+    stage = Ridge(kernel if kind == "kernel" else Affine(design, np.arange(2)), 1e-9)
     at = Rows({"X1": np.array([0.1, 0.5, 0.9]), "X2": np.array([0.3, 0.2, 0.8])}, 3)
     fitted = stage.fit(rows, rho, target, at)
     residual = target - rho * fitted.g(rows)
@@ -591,28 +570,17 @@ def test_the_law_of_sequential_draws() -> None:
 
     rng = np.random.default_rng(3)
     at = Rows({"X1": np.r_[0.1, 0.3, 0.9], "X2": np.r_[0.1, 0.2, 0.4]}, 3)
-    draws = np.array(
-        [
-            Process(
-                Nothing(),
-                features,
-                0.5,
-                2.0,
-                lambda *_: rng.standard_normal(1),  # type: ignore[arg-type]
-            ).ask(at)
-            for _ in range(4000)
-        ]
-    )
-    z = rows_of(at, design)
+
+    def one(*_: Any) -> Any:
+        return rng.standard_normal(1)
+
+    draws = np.array([Process(Nothing(), features, 0.5, 2.0, one).ask(at) for _ in range(4000)])
+    z = at.scaled(design)
     cov = 4.0 * 0.5 * np.exp(-((z[:, None] - z) ** 2).sum(axis=2) / 2)
     white = np.linalg.solve(np.linalg.cholesky(cov), draws.T)
     assert kstest(white.ravel(), "norm").pvalue > 1e-6
     assert kstest((white[0] + white[1]) / np.sqrt(2), "norm").pvalue > 1e-6
     assert kstest((white[1] - white[2]) / np.sqrt(2), "norm").pvalue > 1e-6
-
-
-def rows_of(rows: Rows, design: Design) -> Any:
-    return rows.scaled(design)
 
 
 def test_the_noise_of_the_whole_function_is_equation_19() -> None:
@@ -656,7 +624,7 @@ def test_a_budget_that_sees_no_residuals_does_not_take_them_for_the_whole_range(
     for seed in range(6):
         found = privcate(
             "Y ~ T | X1 + X2", frame, learner="dpcate", eps=0.3, bounds=bounds,
-            control=pc.Control(shares={"average": 0}), seed=seed
+            control=NO_AVERAGE, seed=seed
         )  # fmt: skip
         off.append(float(np.mean((found.predict(frame)["estimate"] - 0.5) ** 2)))
     # 0.01; 0.9 where a silent histogram stands for all the range
@@ -696,14 +664,15 @@ def test_more_rows_than_are_taken_to_be_there_are_as_rare_as_is_paid_for(
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 @pytest.mark.parametrize("delta", [1e-5, 2e-12])
 def test_that_chance_is_in_delta(split: str, delta: float, tmp_path: Path) -> None:
-    options = {
-        "control": pc.Control(split=split),
-        "delta": delta,
-        "eps": 4.0,
-        "neighbors": "add_remove",
-    }
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=10, delta=delta)
-    found = fit(base=Kernel(functions=10), ledger=ledger, **options)
+    found = fit(
+        base=Kernel(functions=10),
+        ledger=ledger,
+        control=pc.Control(split=split),
+        delta=delta,
+        eps=4.0,
+        neighbors="add_remove",
+    )
     plan = found.plan
     assert plan.delta == 1 == plan.stage(KERNEL).delta
     assert plan.rho <= rho_of(4.0, delta_after(delta, 1), gdp=True)

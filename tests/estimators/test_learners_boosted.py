@@ -45,6 +45,7 @@ class TestRawDR(EverySplit):
     learner, base = "dr", RAW
 
 
+NO_AVERAGE = pc.Control(shares={"average": 0})
 NAMES: tuple[Any, ...] = ("r", "dr", "s", "t", "x")
 EXACT = pc.bases.DPEBM(rounds=300, learning_rate=0.05, smooth=False)
 
@@ -53,9 +54,7 @@ EXACT = pc.bases.DPEBM(rounds=300, learning_rate=0.05, smooth=False)
 @pytest.mark.parametrize("learner", NAMES)
 def test_without_noise_the_effect_is_found(learner: Any) -> None:
     """Many rounds, no noise, no smoothing: what is left is sampling and the width of bins."""
-    found = fit(
-        learner, EXACT, study(6000, 1), control=pc.Control(shares={"average": 0}), exact=True
-    )
+    found = fit(learner, EXACT, study(6000, 1), control=NO_AVERAGE, exact=True)
     new = study(400, seed=9)
     gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
     assert np.abs(gap).mean() < 0.06
@@ -68,7 +67,7 @@ def test_the_constant_effect_is_one_number() -> None:
         S(interactions=False),
         EXACT,
         study(6000, 1),
-        control=pc.Control(shares={"average": 0}),
+        control=NO_AVERAGE,
         exact=True,
     )
     effect = found.predict(study(50, seed=2))["estimate"]
@@ -91,7 +90,7 @@ def test_overlap_weights_make_no_effect_of_a_mean_that_is_not_additive() -> None
     for learner in ("s", "t"):
         found = privcate(
             "Y ~ T | A + B", data, learner=learner, base=QUICK, eps=5.0, bounds=bounds,
-            control=pc.Control(shares={"average": 0}), exact=True
+            control=NO_AVERAGE, exact=True
         )  # fmt: skip
         size[learner] = float((found.predict(data)["estimate"] ** 2).mean())
     assert size["s"] < 0.2 * size["t"]
@@ -110,7 +109,7 @@ def test_controls_that_confound_are_adjusted_for(learner: str) -> None:
     bounds = {"Y": (-5, 5), "X": (-1, 1), "W": (-1, 1)}
     found = privcate(
         "Y ~ T | X | W", frame, learner=learner, base=QUICK, eps=1, bounds=bounds,
-        control=pc.Control(shares={"average": 0}), exact=True
+        control=NO_AVERAGE, exact=True
     )  # fmt: skip
     gap = found.predict(frame)["estimate"] - (0.5 + 0.5 * x)
     assert abs(gap.mean()) < 0.1  # without adjustment it is 1.1
@@ -129,7 +128,7 @@ def test_the_mean_of_an_s_learner_has_not_the_noise_of_its_shapes() -> None:
     for seed in range(6):
         found = privcate(
             "Y ~ T | X1 + X2 + X3", frame, learner="s", base="dpebm", eps=0.7, bounds=bounds,
-            control=pc.Control(shares={"average": 0}), seed=seed
+            control=NO_AVERAGE, seed=seed
         )  # fmt: skip
         means.append(float(found.predict(frame)["estimate"].mean()))
     # 0.07; the shapes' own mean is off by 0.14
@@ -150,7 +149,7 @@ def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
                 base,
                 study(3000, seed),
                 eps=0.7,
-                control=pc.Control(shares={"average": 0}),
+                control=NO_AVERAGE,
                 seed=seed,
             )
             new = study(400, seed=9)
@@ -170,7 +169,7 @@ def test_where_the_outcome_lies_does_not_matter(learner: str) -> None:
     for shift in (0.0, 100.0):
         one = fit(
             learner, QUICK, low.assign(Y=low["Y"] + shift),
-            control=pc.Control(shares={"average": 0}),
+            control=NO_AVERAGE,
             bounds=BOUNDS | {"Y": (shift - 1, shift + 1)}, seed=1
         )  # fmt: skip
         effects.append(one.predict(data)["estimate"].to_numpy())
@@ -211,9 +210,8 @@ def test_averages_cover_and_all_is_released() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "x"])
 def test_it_is_saved_and_read(learner: str, reloaded: Any) -> None:
-    found = fit(learner, QUICK, study(), groups=["G"], seed=3)
+    found, new = fit(learner, QUICK, study(), groups=["G"], seed=3), study(40, seed=4)
     again = reloaded(found)
-    new = study(40, seed=4)
     assert again.predict(new).equals(found.predict(new))
     assert str(again.summary()) == str(found.summary())
 

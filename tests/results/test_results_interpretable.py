@@ -89,15 +89,8 @@ def test_outside_the_bounds_both_cut() -> None:
 def test_levels_of_any_type_are_found() -> None:
     made, data = booster("r on gam"), anywhere(50)
     expected = made.predict(data)
-    assert (
-        made.predict(data.assign(ward=data["ward"].astype("category"))).tolist()
-        == expected.tolist()
-    )
-    for kind in (int, float):
-        assert (
-            made.predict(data.assign(smoker=data["smoker"].astype(kind))).tolist()
-            == expected.tolist()
-        )
+    for name, kind in (("ward", "category"), ("smoker", int), ("smoker", float)):
+        assert made.predict(data.astype({name: kind})).tolist() == expected.tolist()
 
 
 def test_a_missing_value_counts_as_average() -> None:
