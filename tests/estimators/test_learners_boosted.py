@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fits import privcate
-from learners_contract import BOUNDS, FORMULA, TRUE_ATE, EverySplit, fit, study, tau
+from learners_contract import BOUNDS, FORMULA, SPLITS, TRUE_ATE, Contract, fit, study, tau
 
 import privcausal as pc
 from privcausal.estimators import S
@@ -17,37 +17,18 @@ QUICK = pc.bases.DPEBM(rounds=40, learning_rate=0.1)
 RAW = pc.bases.DPEBM(rounds=40, learning_rate=0.1, smooth=False)
 
 
-class TestR(EverySplit):
-    learner, base = "r", QUICK
-
-
-class TestDR(EverySplit):
-    learner, base = "dr", QUICK
-
-
-class TestS(EverySplit):
-    learner, base = "s", QUICK
-
-
-class TestConstantS(EverySplit):
-    learner, base = S(interactions=False), QUICK
-
-
-class TestT(EverySplit):
-    learner, base = "t", QUICK
-
-
-class TestX(EverySplit):
-    learner, base = "x", QUICK
-
-
-class TestRawDR(EverySplit):
-    learner, base = "dr", RAW
-
-
 NO_AVERAGE = pc.Control(shares={"average": 0})
 NAMES: tuple[Any, ...] = ("r", "dr", "s", "t", "x")
 EXACT = pc.bases.DPEBM(rounds=300, learning_rate=0.05, smooth=False)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    ("learner", "base"),
+    [*((name, QUICK) for name in (*NAMES, S(interactions=False))), ("dr", RAW)],
+)
+class TestEveryLearner(Contract):
+    pass
 
 
 @pytest.mark.slow

@@ -407,12 +407,6 @@ def test_the_minimum_is_that_of_each_share(tmp_path: Path) -> None:
         paper(study(54), eps=200.0, **strict)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 10])
-def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
-    fit = paper(study(rows), eps=20.0)
-    assert np.isfinite(fit.params).all() and (fit.bse > 0).all()
-
-
 # -- what is refused, before anything is spent ---------------------------------------------------
 
 
@@ -564,10 +558,18 @@ def test_an_estimator_that_fails_is_told_in_constant_words() -> None:
     assert "bad value" not in str(failed.value)
 
 
-@pytest.mark.parametrize("arm", [0, 1])
-def test_one_arm_alone_is_no_error(arm: int) -> None:
-    fit = paper(study().assign(T=arm))
-    assert np.isfinite(fit.params).all()
+@pytest.mark.parametrize(
+    ("frame", "eps"),
+    [
+        *((study().assign(T=arm), 1.0) for arm in (0, 1)),
+        *((study(rows), 20.0) for rows in (1, 2, 3, 10)),
+    ],
+)
+def test_one_arm_alone_and_tiny_tables_are_noise_and_no_error(
+    frame: pd.DataFrame, eps: float
+) -> None:
+    fit = paper(frame, eps=eps)
+    assert np.isfinite(fit.params).all() and (fit.bse > 0).all()
 
 
 def test_the_mechanism_has_a_floor_of_rows() -> None:

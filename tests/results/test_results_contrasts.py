@@ -125,12 +125,16 @@ def test_what_cannot_be_read_says_what_would_release_it(asked: Any, said: str) -
 
 
 def test_formats() -> None:
-    told = fits().contrast("ward[east] - ward[west]")
+    told = fits().contrast(["ward[east] - ward[west]", "ATE"])
     assert "at no privacy cost" in str(told)
     assert "NOT PRIVATE" in str(told)
     assert told.as_latex(label="tab:c").count("tab:c") == 1
     assert told.to_frame().equals(told.frame)
     assert "<table" in told._repr_html_()
+    tidy = told.tidy()
+    assert list(tidy) == [c for c in fits().tidy() if c != "alerts"]
+    assert tidy["term"].tolist() == ["ward[east] - ward[west]", "ATE"]
+    assert tidy["p_value"].to_numpy() == pytest.approx(told.frame["p_value"].to_numpy())
 
 
 def test_slopes_are_terms_too() -> None:
@@ -138,11 +142,3 @@ def test_slopes_are_terms_too() -> None:
     fit = privcate(study.formula, study.frame, eps=4, bounds=study.bounds, groups=["ward"], seed=2)
     told = fit.contrast(["10*age", "ward[east | west]"]).frame
     assert told["estimate"].iloc[0] == pytest.approx(10 * fit.blp.loc["age", "estimate"])
-
-
-def test_contrasts_are_tidy() -> None:
-    told = fits().contrast(["ward[east] - ward[west]", "ATE"])
-    tidy = told.tidy()
-    assert list(tidy) == [c for c in fits().tidy() if c != "alerts"]
-    assert tidy["term"].tolist() == ["ward[east] - ward[west]", "ATE"]
-    assert tidy["p_value"].to_numpy() == pytest.approx(told.frame["p_value"].to_numpy())

@@ -91,18 +91,14 @@ def test_balance_says_its_noise_before_it_judges(noise: Any, after: Any, says: s
     assert words.startswith("Noise standard deviations are up to")
 
 
-def test_it_promises_what_was_asked(what: str) -> None:
-    promise = look(what).guarantee
+def test_it_promises_what_was_asked_in_the_columns_of_a_fit(what: str) -> None:
+    promise, line = look(what).guarantee, look(what).budget.iloc[0]
     assert promise.kind == "proven"
     assert 0.99 < promise.epsilon <= 1.0
     assert promise.delta == 1e-5
     assert "this diagnostic only" in promise.statement
     assert proven().guarantee.epsilon <= EPSILON, "the fit's own price is what it was"
-
-
-def test_the_budget_has_the_columns_of_a_fits(what: str) -> None:
     assert list(look(what).budget.columns) == list(proven().budget.columns)
-    line = look(what).budget.iloc[0]
     assert line["stage"] == what
     assert line["rows"] == 1.0
     assert line["rho"] == pytest.approx(0.5 * (line["sensitivity"] / line["noise_sd"]) ** 2)
@@ -166,8 +162,7 @@ def test_test_noise_makes_no_private_look_at_a_real_fit(what: str) -> None:
 def test_delta_is_the_fits_unless_given(what: str) -> None:
     with seeded_noise(1):
         fitted = fit("r", base="linear", delta=1e-7)
-        own = getattr(fitted, what)(study(), eps=1.0)
-        given = getattr(fitted, what)(study(), eps=1.0, delta=1e-6)
+        own, given = (getattr(fitted, what)(study(), eps=1.0, **k) for k in ({}, {"delta": 1e-6}))
     assert own.guarantee.delta == fitted.guarantee.delta == 1e-7
     assert given.guarantee.delta == 1e-6
 
@@ -323,18 +318,17 @@ def test_a_look_is_no_better_than_the_fit(
     """Whatever was proven of the look itself, its propensity may hold a row."""
     fit, data = published()
     assert fit.guarantee.kind == "published"
-    if loaded:
-        fit = reloaded(fit)
-    found = getattr(fit, what)(data, eps=0.5)
+    look_at = getattr(reloaded(fit) if loaded else fit, what)
+    found = look_at(data, eps=0.5)
     assert found.guarantee.kind == "published"
     assert "CLAIMED, NOT PROVEN" in str(found)
     for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
         assert "proven" not in text.replace("NOT PROVEN", "").replace("not proven", "")
     strict = pc.Ledger(tmp_path / "strict.db", "study", eps=9)
     with pytest.raises(LedgerError, match="allow_published=True"):
-        getattr(fit, what)(data, eps=0.5, ledger=strict)
+        look_at(data, eps=0.5, ledger=strict)
     assert strict.fits == 0
     lenient = pc.Ledger(tmp_path / "lenient.db", "study", eps=9, allow_published=True)
-    getattr(fit, what)(data, eps=0.5, ledger=lenient)
+    look_at(data, eps=0.5, ledger=lenient)
     assert lenient.spent.kind == "published"
     assert lenient.spent.epsilon == pytest.approx(0.5)

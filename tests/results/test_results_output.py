@@ -151,16 +151,17 @@ def test_default_kind_of_an_average_is_its_coefficients() -> None:
     assert variant("private on gam").plot().get_xlabel() == "effect on cost"
 
 
-def test_unknown_kinds_answer_with_the_known(fitted: Any) -> None:
-    with pytest.raises(CapabilityError, match=r"'nope'.*'coef', 'gate', 'budget'"):
-        fitted.plot("nope")
-
-
-def test_what_is_not_there_cannot_be_drawn() -> None:
-    with pytest.raises(CapabilityError, match="groups"):
-        variant("bought bounds").plot("gate")
-    with pytest.raises(CapabilityError, match="average"):
-        variant("no averages").plot("coef")
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        *((name, "nope", r"'nope'.*'coef', 'gate', 'budget'") for name in BOTH),
+        ("bought bounds", "gate", "groups"),
+        ("no averages", "coef", "average"),
+    ],
+)
+def test_what_is_not_there_cannot_be_drawn(name: str, kind: str, words: str) -> None:
+    with pytest.raises(CapabilityError, match=words):
+        variant(name).plot(kind)
 
 
 # -- report ----------------------------------------------------------------------------------
@@ -287,15 +288,9 @@ def test_releases_in_parallel_show_their_own_price() -> None:
     assert [rho.startswith("(") for rho in shown] == free.tolist()
     assert sum(float(rho.strip("()")) for rho in shown) == pytest.approx(2 * own[free].sum(), 0.01)
     assert "in brackets are not charged again" in " ".join(text.split())
-    prices = price_frame(budget)["price"].to_numpy()
-    assert prices == pytest.approx(own, rel=1e-9)
-
-
-def test_prices_are_not_counted_twice() -> None:
-    """The frame gives a release's rho and the epsilon it comes to: one price in two currencies."""
-    budget = variant("r on linear").budget
-    prices = price_frame(budget)["price"].to_numpy()
-    assert prices.tolist() == budget["rho"].tolist()
+    assert price_frame(budget)["price"].to_numpy() == pytest.approx(own, rel=1e-9)
+    charged = variant("r on linear").budget  # one price in two currencies: rho and its epsilon
+    assert price_frame(charged)["price"].tolist() == charged["rho"].tolist()
 
 
 def test_a_call_of_a_logarithm_has_the_bounds_of_its_column() -> None:

@@ -145,13 +145,10 @@ def test_a_file_of_a_version_with_other_results_is_refused(
 
 
 @pytest.mark.slow
-def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
-    proven().save(tmp_path / "fit.json")
-    again = pc.load(str(tmp_path / "fit.json"))
+def test_a_proven_fit_stays_proven(page_of: Any, reloaded: Any) -> None:
+    again = reloaded(proven())
     assert again.guarantee.kind == "proven"
-    again.report(tmp_path / "again.html")
-    proven().report(tmp_path / "first.html")
-    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "first.html").read_bytes()
+    assert page_of(again) == page_of(proven())
 
 
 @pytest.mark.parametrize(("call", "pure"), [(pc.private, False), (pc.privcate, True)])
@@ -199,10 +196,9 @@ def refuse(tmp_path: Any, content: str | bytes, words: str) -> None:
 
 
 def test_no_file(tmp_path: Any) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        pc.load(tmp_path / "none.json")
-    with pytest.raises(DataError, match="not a fit"):
-        pc.load(tmp_path)
+    for path, words in ((tmp_path / "none.json", "does not exist"), (tmp_path, "not a fit")):
+        with pytest.raises(DataError, match=words):
+            pc.load(path)
 
 
 FOREIGN: dict[str, str | bytes] = {
@@ -267,9 +263,8 @@ def test_a_file_written_before_an_option_existed(tmp_path: Any) -> None:
     assert str(pc.load(tmp_path / "fit.json").summary()) == str(fit.summary())
 
 
-def test_half_a_file(tmp_path: Any) -> None:
-    variant("r on gam").save(tmp_path / "fit.json")
-    whole = (tmp_path / "fit.json").read_text(encoding="utf-8")
+def test_half_a_file(tmp_path: Any, document: dict[str, Any]) -> None:
+    whole = json.dumps(document)
     for share in (0.1, 0.5, 0.999):
         refuse(tmp_path, whole[: int(share * len(whole))], "not a fit")
 
