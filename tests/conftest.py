@@ -19,6 +19,7 @@ import pytest
 # tests run in as many processes as there are cores; set before NumPy is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 import privcausal as pc
 

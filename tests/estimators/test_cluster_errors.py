@@ -263,9 +263,7 @@ def test_clipped_normal_sums_are_corrected_at_any_correlation() -> None:
 def test_noise_raises_the_error_and_the_number_of_clusters_is_released() -> None:
     data = villages("cluster", 400, seed=5)
     exact = fit(data, exact=True)
-    found = []
-    for seed in range(20):
-        found.append(fit(data, eps=2.0, seed=seed).estimate.averages)
+    found = [fit(data, eps=2.0, seed=seed).estimate.averages for seed in range(20)]
     errors = [np.sqrt(one.sampling[0, 0]) for one in found]
     assert 1.0 < np.mean(errors) / exact.bse.iloc[0] < 1.35
     assert all(one.clusters >= len(data) / MOST for one in found)

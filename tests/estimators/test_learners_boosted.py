@@ -211,9 +211,7 @@ def test_interpret_shows_the_same_shapes() -> None:
 
 @pytest.mark.slow
 def test_it_draws_and_reports(page_of: Any) -> None:
-    import matplotlib as mpl
 
-    mpl.use("Agg")
     found = fit("dr", QUICK, study(500), seed=3)
     assert found.plot("effect") is not None
     assert "boosting" in page_of(found).lower()

@@ -337,9 +337,7 @@ def test_paper_mode_clips_only_if_asked(learner: str) -> None:
 
 @pytest.mark.slow
 def test_paper_mode_draws_its_shapes() -> None:
-    import matplotlib as mpl
 
-    mpl.use("Agg")
     found = pc.paper.dpebm(
         FORMULA, study(600), learner="dr", eps=8.0, bounds=BOUNDS, propensity_clip=0.1
     )

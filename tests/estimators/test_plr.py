@@ -80,10 +80,11 @@ def test_a_slope_is_per_unit_of_the_treatment() -> None:
 
 @pytest.mark.slow
 def test_loose_bounds_of_the_treatment_cost_little() -> None:
-    data, widths = study("a number", 20_000), []
-    for reach in (5, 100):
-        found = fit("a number", data, bounds=BOUNDS | {"T": (2 - reach, 2 + reach)}, seed=3)
-        widths.append(found.bse["PLR"])
+    data = study("a number", 20_000)
+    widths = [
+        fit("a number", data, bounds=BOUNDS | {"T": (2 - reach, 2 + reach)}, seed=3).bse["PLR"]
+        for reach in (5, 100)
+    ]
     assert widths[1] < 1.5 * widths[0]
 
 
@@ -168,10 +169,10 @@ def test_the_slope_of_two_arms_is_the_ato(options: dict[str, Any], labels: Any) 
     names = np.array(labels or [0, 1])
     data["T"] = names[(data["T"] > 2).astype(int)]
     bounds = BOUNDS | ({"T": labels} if labels else {})
-    found = []
-    for estimand in ("PLR", "ATO"):
-        found.append(private(FORMULA, data, estimand=estimand, bounds=bounds, **options, seed=3))
-    one, two = found
+    one, two = (
+        private(FORMULA, data, estimand=estimand, bounds=bounds, seed=3, **options)
+        for estimand in ("PLR", "ATO")
+    )
     assert one.params.index[0] == "ATO"
     pd.testing.assert_frame_equal(one.tidy(), two.tidy())
     assert str(one.summary()) == str(two.summary())

@@ -5,16 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import privcausal as pc
 from privcausal.report.tables import relabelled
 from privcausal.testing import seeded_noise
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt  # the backend is chosen first
 
 STUDY = pc.datasets.clinic(2000)
 LABELS = {

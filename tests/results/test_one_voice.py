@@ -63,7 +63,7 @@ def differences(fit: Any) -> dict[str, tuple[float, float]]:
 
     ate = view.effects.iloc[0]
     rows = fit.estimate.population.rows()
-    tau, sd = fit._effect(rows), fit._effect.sd(rows)
+    tau, sd = fit.estimate.effect(rows), fit.estimate.effect.sd(rows)
     told("average of tau", (tau.mean(), sd.mean()), (ate["estimate"], ate["std_error"]))
     sex = of(view.gates, "sex")
     for shape in view.shapes:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,9 +21,6 @@ import privcausal as pc
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError, SchemaError
 from privcausal.testing import seeded_noise
 from privcausal.vault.passes import Passes
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt  # the backend is chosen first
 
 TERMS = ["age", "C(ward)[T.S]", "C(ward)[T.W]", "smoker", "income"]
 

@@ -9,7 +9,7 @@ import struct
 from html.parser import HTMLParser
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,9 +30,6 @@ from privcausal.accounting import epsilon_of
 from privcausal.accounting.charge import pico
 from privcausal.errors import CapabilityError
 from privcausal.report.tables import price_frame
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt  # the backend is chosen first
 
 BOTH = ["r on gam", "private on linear"]
 

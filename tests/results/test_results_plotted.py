@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -146,8 +142,5 @@ def test_only_slopes_are_called_a_projection(page_of: Any) -> None:
             bounds=rows.bounds,
         )  # fmt: skip
         cate = pc.privcate(rows.formula, rows.frame, eps=4, bounds=rows.bounds)
-    said = []
-    for fit in (late, cate):
-        page = page_of(fit)
-        said.append("Best linear projection" in page)
+    said = ["Best linear projection" in page_of(fit) for fit in (late, cate)]
     assert said == [False, True]

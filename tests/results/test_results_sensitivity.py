@@ -5,10 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest

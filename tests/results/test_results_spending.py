@@ -80,8 +80,8 @@ def test_an_empty_ledger_and_a_pure_one(tmp_path: Any) -> None:
     assert "in 0 runs" in text
 
 
-def test_the_command(ledger: Any, capsys: Any) -> None:
-    path = str(ledger._store.path)
+def test_the_command(ledger: Any, tmp_path: Any, capsys: Any) -> None:
+    path = str(tmp_path / "study.db")
     assert cli.main(["ledger", path]) == cli.FINE
     out, err = capsys.readouterr()
     assert out.rstrip("\n") == str(ledger_summary(ledger))
