@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -18,6 +19,9 @@ import pytest
 # tests run in as many processes as there are cores; set before NumPy is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import privcausal as pc
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -119,6 +123,37 @@ def needs() -> Callable[..., str]:
     `conftest` means whichever was loaded last.
     """
     return needed
+
+
+@pytest.fixture
+def reloaded(tmp_path: Path) -> Callable[..., Any]:
+    """`reloaded(fit)`: the fit as it comes back from its file."""
+
+    def come_back(fit: Any) -> Any:
+        fit.save(tmp_path / "fit.json")
+        return pc.load(tmp_path / "fit.json")
+
+    return come_back
+
+
+@pytest.fixture
+def page_of(tmp_path: Path) -> Callable[..., str]:
+    """`page_of(fit)`: the text of its report."""
+
+    def written(fit: Any, *args: Any, **options: Any) -> str:
+        fit.report(tmp_path / "page.html", *args, **options)
+        return (tmp_path / "page.html").read_text(encoding="utf-8")
+
+    return written
+
+
+@pytest.fixture
+def unspent(tmp_path: Path) -> Iterator[Any]:
+    """A ledger that takes every guarantee, and from which a test must spend nothing."""
+    ledger = pc.Ledger(tmp_path / "unspent.db", "study", eps=9, delta=1e-4, allow_published=True)
+    yield ledger
+    assert ledger.fits == 0
+    assert ledger.history.empty
 
 
 PAGE = r"""\documentclass{article}\usepackage[utf8]{inputenc}\usepackage{booktabs}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private, privcate
 
 import privcausal as pc
 from privcausal.accounting import PICO
@@ -48,8 +49,8 @@ def fit(learner: Any, base: Any, data: pd.DataFrame, **options: Any) -> Any:
     """
     options = {"base": base, "eps": 2.0, "bounds": BOUNDS, **options}
     if learner in ("private", "difference"):
-        return pc.private("Y ~ T" if learner == "difference" else FORMULA, data, **options)
-    return pc.privcate(FORMULA, data, learner=learner, **options)
+        return private("Y ~ T" if learner == "difference" else FORMULA, data, **options)
+    return privcate(FORMULA, data, learner=learner, **options)
 
 
 @lru_cache
@@ -62,14 +63,11 @@ def quiet_fit(learner: Any, base: Any, split: str) -> Any:
 
 
 class Contract:
-    """Inherit, set `learner` and `base`, and parametrise `split`."""
-
-    learner: Any
-    base: Any
+    """Inherit, and parametrise `learner`, `base` and `split`."""
 
     @pytest.fixture
-    def fitted(self, split: str) -> Any:
-        return quiet_fit(self.learner, self.base, split)
+    def fitted(self, learner: Any, base: Any, split: str) -> Any:
+        return quiet_fit(learner, base, split)
 
     def test_fits_without_a_warning(self, fitted: Any) -> None:
         assert np.isfinite(fitted.params).all()
@@ -99,18 +97,11 @@ class Contract:
 
     @pytest.mark.sample(2)
     def test_batch_size_does_not_matter(
-        self, fitted: Any, split: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+        self, fitted: Any, learner: Any, base: Any, split: str, monkeypatch: Any, tmp_path: Any
     ) -> None:
         monkeypatch.setattr(passes, "BATCH", BATCH)
-        with seeded_noise(7):
-            again = fit(
-                self.learner, self.base, study(), control=pc.Control(split=split), groups=GROUPS
-            )
+        control = pc.Control(split=split)
+        again = fit(learner, base, study(), control=control, groups=GROUPS, seed=7)
         fitted.save(tmp_path / "one.json")
         again.save(tmp_path / "other.json")
         assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()
-
-
-@pytest.mark.parametrize("split", SPLITS)
-class EverySplit(Contract):
-    """The contract of a learner with nuisances, whose rows can be kept apart."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private, regress
 from scipy.stats import binom
 
 import privcausal as pc
@@ -113,8 +114,7 @@ def test_a_dummy_whose_ones_noise_hides_is_a_dummy(kind: type) -> None:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({"D": (np.arange(600) < 12).astype(kind), "X": rng.uniform(-1, 1, 600)})
     frame["Y"] = 1 + frame["X"] + rng.normal(0, 1, 600)
-    with seeded_noise(3):
-        fit = pc.regress("Y ~ D + X", frame, bounds={"Y": (-4, 6), "X": (-1, 1)}, eps=1)
+    fit = regress("Y ~ D + X", frame, bounds={"Y": (-4, 6), "X": (-1, 1)}, eps=1, seed=3)
     assert fit.schema["D"] == pc.Schema({"D": (0, 1)})["D"]
     assert abs(fit.params["D"]) < 5 * fit.bse["D"] < 500
 
@@ -136,8 +136,7 @@ def test_sizes_below_the_last_cell_have_bounds(scale: float) -> None:
     rng = np.random.default_rng(1)
     t = rng.integers(0, 2, 5000)
     data = pd.DataFrame({"t": t, "y": scale * (5 + t + rng.normal(size=5000))})
-    with seeded_noise(1):
-        found = pc.private("y ~ t", data, eps=8)
+    found = private("y ~ t", data, eps=8, seed=1)
     assert abs(found.params.iloc[0] / scale - 1) < 5 * found.bse.iloc[0] / scale < 0.5
 
 

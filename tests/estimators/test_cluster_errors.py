@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from fits import private, regress
 from scipy.stats import f as f_law
 from scipy.stats import norm
 from scipy.stats import t as student
@@ -46,7 +47,7 @@ def fit(data: Any, formula: str = "Y ~ T", **options: Any) -> Any:
     options = {"bounds": BOUNDS, "control": clustered()} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pc.private(formula, data, **options)
+        return private(formula, data, **options)
 
 
 def by_statsmodels(data: pd.DataFrame, formula: str = "Y ~ T") -> Any:
@@ -58,8 +59,7 @@ def by_statsmodels(data: pd.DataFrame, formula: str = "Y ~ T") -> Any:
 def test_a_difference_has_the_errors_of_statsmodels(assigned: str) -> None:
     """Up to its factor (n - 1) / (n - k), to the grid of the vault's sums."""
     data = villages(assigned)
-    with zero_noise():
-        found = fit(data, groups=["G"])
+    found = fit(data, groups=["G"], exact=True)
     rest = (len(data) - 2) / (len(data) - 1)
     expected = by_statsmodels(data)
     assert found.bse.iloc[0] == pytest.approx(expected.bse["T"] * rest**0.5, rel=1e-4)
@@ -156,8 +156,7 @@ def test_equal_rows_of_a_unit_count_once() -> None:
 def test_rows_without_a_cluster_are_not_used() -> None:
     data = villages("cluster")
     missing = data.assign(village=data["village"].where(np.arange(len(data)) % 7 > 0))
-    with zero_noise():
-        found = fit(missing)
+    found = fit(missing, exact=True)
     expected = by_statsmodels(missing.dropna())
     assert found.params.iloc[0] == pytest.approx(expected.params["T"], abs=1e-4)
     assert found.bse.iloc[0] == pytest.approx(expected.bse["T"], rel=2e-3)
@@ -184,11 +183,10 @@ def test_a_regression_has_the_errors_of_statsmodels(assigned: str) -> None:
 
 def test_a_weighted_regression_has_the_errors_of_statsmodels() -> None:
     data = villages("cluster", 300, seed=4).assign(w=lambda d: 1.0 + (d["X"] > 0.5))
-    with zero_noise():
-        found = pc.regress(
-            "Y ~ T + X", data, weights="w", bounds=BOUNDS | {"T": (0, 1), "w": (0, 2)},
-            control=clustered(),
-        )  # fmt: skip
+    found = regress(
+        "Y ~ T + X", data, weights="w", bounds=BOUNDS | {"T": (0, 1), "w": (0, 2)},
+        control=clustered(), exact=True
+    )  # fmt: skip
     kwds = {"groups": pd.factorize(data["village"])[0]}
     model = smf.wls("Y ~ T + X", data, weights=data["w"])
     expected = model.fit(cov_type="cluster", cov_kwds=kwds).bse
@@ -211,10 +209,13 @@ def test_files_give_the_errors_of_frames(tmp_path: Any) -> None:
 
 def test_every_test_of_few_clusters_uses_students_t() -> None:
     """Contrasts, predictions and joint tests, as the limits and p values of single terms."""
-    with zero_noise():
-        found = pc.regress(
-            "Y ~ T + X", villages("row", 12), bounds=BOUNDS | {"T": (0, 1)}, control=clustered()
-        )
+    found = regress(
+        "Y ~ T + X",
+        villages("row", 12),
+        bounds=BOUNDS | {"T": (0, 1)},
+        control=clustered(),
+        exact=True,
+    )
     averages = found.estimate.averages
     assert found.use_t
     assert found.df_resid == pytest.approx(averages.clusters - 1, rel=0.01)
@@ -261,23 +262,17 @@ def test_clipped_normal_sums_are_corrected_at_any_correlation() -> None:
 
 def test_noise_raises_the_error_and_the_number_of_clusters_is_released() -> None:
     data = villages("cluster", 400, seed=5)
-    with zero_noise():
-        exact = fit(data)
-    found = []
-    for seed in range(20):
-        with seeded_noise(seed):
-            found.append(fit(data, eps=2.0).estimate.averages)
+    exact = fit(data, exact=True)
+    found = [fit(data, eps=2.0, seed=seed).estimate.averages for seed in range(20)]
     errors = [np.sqrt(one.sampling[0, 0]) for one in found]
     assert 1.0 < np.mean(errors) / exact.bse.iloc[0] < 1.35
     assert all(one.clusters >= len(data) / MOST for one in found)
     assert np.mean([one.clusters for one in found]) == pytest.approx(400, abs=30)
 
 
-def test_output_names_the_clusters_and_files_keep_them(tmp_path: Any) -> None:
-    with seeded_noise(2):
-        found = fit(villages("cluster"), eps=4.0)
-    found.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+def test_output_names_the_clusters_and_files_keep_them(reloaded: Any) -> None:
+    found = fit(villages("cluster"), eps=4.0, seed=2)
+    again = reloaded(found)
     assert again.estimate.averages.clusters == found.estimate.averages.clusters
     for text in (str(found.summary(full=True)), str(again.summary(full=True))):
         assert "Std err clustered by:          village" in text
@@ -302,8 +297,7 @@ def test_the_plan_has_the_stages_of_the_fit(formula: str) -> None:
     assert "each village has 12 rows, whose influences have a correlation of 0.3" in " ".join(
         str(plan).split()
     )
-    with seeded_noise(3):
-        found = fit(data, formula, eps=4.0)
+    found = fit(data, formula, eps=4.0, seed=3)
     planned = plan.planner.plan(4.0, len(data))
     assert [(s.name, s.rho) for s in planned.stages] == [
         (s.name, s.rho) for s in found.plan.stages

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from fits import made_again, private, seedable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_estimands import Seen
@@ -44,6 +45,7 @@ def study(n: int = 2000, seed: int = 0) -> pd.DataFrame:
     return frame.sample(frac=1.0, random_state=1)
 
 
+@seedable
 def did(frame: Any, formula: str = FORMULA, **options: Any) -> Any:
     options = {"bounds": BOUNDS, "periods": (2018, 2019), "time": "year", "unit": "id", **options}
     return pc.did(formula, frame, **options)
@@ -120,18 +122,17 @@ def test_it_is_the_effect_on_the_treated_of_changes() -> None:
     """To the last bit that of `private` on the rows that were made beforehand."""
     frame = study(600)
     own = changes(frame).sort_index(key=lambda names: names.astype(str)).reset_index()
-    with seeded_noise(4):
-        one = did(frame, groups=["G"])
-    with seeded_noise(4):
-        two = pc.private(
-            FORMULA,
-            own,
-            unit="id",
-            max_rows=1,
-            estimand="ATT",
-            groups=["G"],
-            bounds=BOUNDS | {"Y": (-15, 15)},
-        )
+    one = did(frame, groups=["G"], seed=4)
+    two = private(
+        FORMULA,
+        own,
+        unit="id",
+        max_rows=1,
+        estimand="ATT",
+        groups=["G"],
+        bounds=BOUNDS | {"Y": (-15, 15)},
+        seed=4,
+    )
     assert one.tidy().equals(two.tidy())
 
 
@@ -210,20 +211,14 @@ def test_words() -> None:
 
 
 @pytest.mark.slow
-def test_it_goes_where_results_go(tmp_path: Path) -> None:
+def test_it_goes_where_results_go(page_of: Any, reloaded: Any) -> None:
     frame = study()
-    with seeded_noise(2):
-        fit = did(frame, groups=["G"])
-        same: dict[str, Any] = {"data": frame}
-    with seeded_noise(2):
-        exec(fit.call.replace("pc.did(", "fit = pc.did("), same)
-    assert same["fit"].tidy().equals(fit.tidy())
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    fit = did(frame, groups=["G"], seed=2)
+    assert made_again(fit, frame, seed=2).tidy().equals(fit.tidy())
+    again = reloaded(fit)
     assert str(again.summary(full=True)) == str(fit.summary(full=True))
     assert again.glance().equals(fit.glance())
-    fit.report(tmp_path / "report.html")
-    assert "Difference-in-Differences" in (tmp_path / "report.html").read_text()
+    assert "Difference-in-Differences" in page_of(fit)
     other = pc.compare({"DiD": fit, "loaded": again})
     assert "ATT" in str(other)
     with seeded_noise(3):
@@ -240,8 +235,7 @@ def test_the_ledger_holds_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_it_is_planned_as_the_fit_on_changes() -> None:
-    with seeded_noise(5):
-        fit = did(study(4000))
+    fit = did(study(4000), seed=5)
     plan = pc.plan(
         FORMULA, n=4000, unit="id", max_rows=1, estimand="ATT", outcome_sd=0.6, r2=0.31,
         bounds=BOUNDS | {"Y": (-15, 15)},

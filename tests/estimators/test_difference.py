@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from fits import private
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, SchemaError
@@ -17,7 +18,7 @@ from privcausal.estimators import DifferenceInMeans, Private, for_average
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import Budget, Request
 from privcausal.request.schema import Schema
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-3, 7), "G": ["a", "b"], "X": (0, 1)}
 GRID = 1e-7
@@ -37,8 +38,7 @@ def welch(frame: pd.DataFrame) -> Any:
 
 
 def noiseless(frame: pd.DataFrame, formula: str = "Y ~ T", **options: Any) -> Any:
-    with zero_noise():
-        return pc.private(formula, frame, **{"bounds": BOUNDS, **options})
+    return private(formula, frame, **{"bounds": BOUNDS, **options}, exact=True)
 
 
 def assert_same(row: pd.Series, textbook: Any) -> None:
@@ -72,10 +72,8 @@ def test_two_values(kind: str) -> None:
 
 @pytest.mark.parametrize("bounds", [BOUNDS, None])
 def test_means_of_a_trial_are_free(bounds: Any) -> None:
-    with seeded_noise(1):
-        alone = pc.private("Y ~ T", trial(), bounds=bounds)
-    with seeded_noise(1):
-        fit = pc.private("Y ~ T", trial(), bounds=bounds, estimand="means")
+    alone = private("Y ~ T", trial(), bounds=bounds, seed=1)
+    fit = private("Y ~ T", trial(), bounds=bounds, estimand="means", seed=1)
     assert fit.ate.equals(alone.ate)
     assert fit.budget.equals(alone.budget)
     assert fit.params.index.tolist() == ["ATE", "E[Y(0)]", "E[Y(1)]"]
@@ -143,8 +141,9 @@ def test_intervals_cover(relation: Any) -> None:
     hits, widths, plain = 0, [], []
     for seed in range(70_000, 70_150):
         study = pc.datasets.private_trial(500, seed=seed)
-        with seeded_noise(seed):
-            fit = pc.private("Y ~ T", study.frame, eps=1, bounds=study.bounds, neighbors=relation)
+        fit = private(
+            "Y ~ T", study.frame, eps=1, bounds=study.bounds, neighbors=relation, seed=seed
+        )
         row = fit.ate.iloc[0]
         hits += row["conf_low"] <= study.ate <= row["conf_high"]
         widths.append(half_width(row))
@@ -163,11 +162,10 @@ def test_intervals_cover_where_noise_may_hide_a_second_mode(relation: Any) -> No
         rng = np.random.default_rng(seed)
         first, t = rng.random(500) < 0.7, rng.integers(0, 2, 500)
         y = np.where(first, rng.normal(0, 0.5, 500), rng.normal(6, 0.5, 500)) + 0.5 * t
-        with seeded_noise(seed):
-            fit = pc.private(
-                "Y ~ T", pd.DataFrame({"Y": y, "T": t}), eps=1, bounds={"Y": (-3, 9)},
-                neighbors=relation,
-            )  # fmt: skip
+        fit = private(
+            "Y ~ T", pd.DataFrame({"Y": y, "T": t}), eps=1, bounds={"Y": (-3, 9)},
+            neighbors=relation, seed=seed
+        )  # fmt: skip
         row = fit.ate.iloc[0]
         hits += row["conf_low"] <= 0.5 <= row["conf_high"]
     assert hits >= 127
@@ -187,8 +185,7 @@ def test_wide_bounds_cost_little_where_there_are_many_rows() -> None:
 
 
 def test_bounds_that_are_bought_are_used() -> None:
-    with seeded_noise(2):
-        fit = pc.private("Y ~ T", trial(5000), eps=2)
+    fit = private("Y ~ T", trial(5000), eps=2, seed=2)
     assert fit.budget["stage"].tolist() == ["bounds", "bounds", "effect", "effect"]
     assert abs(fit.params["ATE"] - 0.5) < 4 * fit.bse["ATE"]
 
@@ -196,8 +193,7 @@ def test_bounds_that_are_bought_are_used() -> None:
 def test_an_arm_too_small_to_see_is_told_of() -> None:
     frame = trial(700)
     frame["T"] = (np.arange(700) < 5).astype(float)
-    with seeded_noise(3):
-        fit = pc.private("Y ~ T", frame, eps=0.05, bounds=BOUNDS)
+    fit = private("Y ~ T", frame, eps=0.05, bounds=BOUNDS, seed=3)
     assert half_width(fit.ate.iloc[0]) > 5
     assert "Noise hides how many rows one treatment arm has" in fit.alerts["arm"]
 
@@ -242,19 +238,16 @@ def test_the_summary_says_what_it_is() -> None:
 
 
 @pytest.mark.slow
-def test_report_and_file(tmp_path: Path) -> None:
+def test_report_and_file(page_of: Any, reloaded: Any) -> None:
     fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, groups=["G"])
-    fit.report(tmp_path / "fit.html")
-    assert "Randomized treatment" in (tmp_path / "fit.html").read_text(encoding="utf-8")
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    assert "Randomized treatment" in page_of(fit)
+    again = reloaded(fit)
     assert str(again.summary()) == str(fit.summary())
     assert again.estimate.nuisances is None
 
 
 def test_under_add_remove_the_count_is_noisy() -> None:
-    with seeded_noise(1):
-        fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, neighbors="add_remove")
+    fit = private("Y ~ T", trial(), eps=1, bounds=BOUNDS, neighbors="add_remove", seed=1)
     head = fit.summary().tables[0]["value"]
     assert abs(int(head["Observations"].split()[0].replace(",", "")) - 800) < 200
     assert fit.glance()["n"].isna().all()
@@ -289,24 +282,20 @@ def test_there_are_no_nuisances() -> None:
         fit.balance(trial(), eps=1)
 
 
-@pytest.mark.parametrize("split", ["disjoint", "crossfit"])
-def test_a_split_is_refused(split: Any) -> None:
-    with pytest.raises(CapabilityError, match=r"no nuisance models. Use split='full'"):
-        pc.private("Y ~ T", trial(), bounds=BOUNDS, control=pc.Control(split=split))
-
-
 def test_bad_bounds_are_refused() -> None:
     with pytest.raises(SchemaError, match="numeric bounds"):
         pc.private("Y ~ T", trial(), bounds={"Y": ["a", "b", "c"]})
 
 
-def test_nothing_is_charged_for_what_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", ["disjoint", "crossfit"])
+def test_a_split_is_refused_and_nothing_is_charged_for_it(split: Any, unspent: Any) -> None:
+    control = pc.Control(split=split)
+    with pytest.raises(CapabilityError, match=r"no nuisance models. Use split='full'"):
+        pc.private("Y ~ T", trial(), bounds=BOUNDS, control=control, ledger=unspent)
+
+
+def test_the_ledger_holds_both_releases(tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "trial.db", "trial", eps=2)
-    with pytest.raises(CapabilityError):
-        pc.private(
-            "Y ~ T", trial(), bounds=BOUNDS, control=pc.Control(split="crossfit"), ledger=ledger
-        )
-    assert ledger.history.empty
     pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, ledger=ledger)
     assert ledger.history["query"].tolist() == ["outcome", "sums"]
 
@@ -326,6 +315,5 @@ def test_standard_errors_of_skewed_outcomes_are_welchs(kind: str, top: float) ->
     frame = pd.DataFrame({"Y": y, "T": rng.integers(0, 2, len(y))})
     textbook, found = welch(frame).bse["T"], []
     for seed in range(5):
-        with seeded_noise(seed):
-            found.append(pc.private("Y ~ T", frame, eps=4, bounds={"Y": (0, top)}).bse["ATE"])
+        found.append(private("Y ~ T", frame, eps=4, bounds={"Y": (0, top)}, seed=seed).bse["ATE"])
     assert 0.97 * textbook < np.median(found) < 1.15 * textbook

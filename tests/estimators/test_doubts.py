@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 
 import privcausal as pc
 from privcausal.testing import seeded_noise
@@ -66,7 +67,6 @@ def test_poor_overlap_points_to_the_overlap_population(kind: str) -> None:
 
 
 def test_a_known_propensity_is_taken_at_its_word() -> None:
-    with seeded_noise(1):
-        fit = pc.private("Y ~ T | X", study(4000, 0.02), eps=4, bounds=BOUNDS, propensity=0.02)
+    fit = private("Y ~ T | X", study(4000, 0.02), eps=4, bounds=BOUNDS, propensity=0.02, seed=1)
     assert not any("overlap" in note for note in fit.estimate.notes)
     assert "overlap" not in fit.alerts

@@ -10,10 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate, seedable, spied
 from scipy.stats import binom, kstest, norm
 
 import privcausal as pc
@@ -37,12 +39,13 @@ from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import recorded, seeded_noise, zero_noise
 from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight, published
 from privcausal.vault.published import Process, PublishedAnswers, second_stage_scores
 from privcausal.vault.transforms import Outcome
 
 N = 2700
+NO_AVERAGE = pc.Control(shares={"average": 0})
 
 
 @lru_cache
@@ -56,9 +59,10 @@ def points(m: int = 7) -> pd.DataFrame:
 
 def fit(**options: Any) -> Any:
     s = study()
-    return pc.privcate(s.formula, s.frame, **{"learner": "dpcate", "bounds": s.bounds, **options})
+    return privcate(s.formula, s.frame, **{"learner": "dpcate", "bounds": s.bounds, **options})
 
 
+@seedable
 def printed(**options: Any) -> Any:
     s = study()
     data = options.pop("data", s.frame)
@@ -75,18 +79,16 @@ def pehe(result: Any, queries: bool = False) -> float:
 
 
 @pytest.mark.slow
-def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
+def test_asking_is_free_and_gives_the_same_answer(reloaded: Any) -> None:
     """A plain function of released numbers: in any order, one by one, and after save and load."""
-    with seeded_noise(1):
-        found = fit(eps=2.0)
+    found = fit(eps=2.0, seed=1)
     at = points(40)
     whole = found.predict(at)
     assert whole.equals(found.predict(at))
     assert whole.iloc[::-1].equals(found.predict(at.iloc[::-1]))
     one_by_one = pd.concat([found.predict(at.iloc[[i]]) for i in range(len(at))])
     assert whole.equals(one_by_one)
-    found.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").predict(at).equals(whole)
+    assert reloaded(found).predict(at).equals(whole)
 
 
 @pytest.mark.slow
@@ -102,23 +104,10 @@ def test_base_gam_is_what_the_nuisances_have_anyway() -> None:
 @pytest.mark.parametrize("score", ["r", "dr"])
 def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
     """The paper's Figure 5: towards a learner without privacy."""
-    errors = []
-    for eps in (0.5, 8.0, 1000.0):
-        with seeded_noise(5):
-            errors.append(
-                pehe(
-                    fit(
-                        learner=DPCATE(score=score),
-                        eps=eps,
-                        control=pc.Control(shares={"average": 0}),
-                    )
-                )
-            )
+    call: dict[str, Any] = {"learner": DPCATE(score=score), "control": NO_AVERAGE}
+    errors = [pehe(fit(eps=eps, seed=5, **call)) for eps in (0.5, 8.0, 1000.0)]
     assert errors[0] > errors[1] > errors[2]
-    with zero_noise():
-        without = pehe(
-            fit(learner=DPCATE(score=score), eps=1e4, control=pc.Control(shares={"average": 0}))
-        )
+    without = pehe(fit(eps=1e4, exact=True, **call))
     assert without < 0.2
     assert errors[2] < without + 0.15
 
@@ -164,8 +153,7 @@ def test_answers_are_those_of_the_function() -> None:
     """
     with seeded_noise(4):
         whole = fit().predict(points())
-    with seeded_noise(4):
-        some = fit(learner=DPCATE(queries=points()))
+    some = fit(learner=DPCATE(queries=points()), seed=4)
     moved = some.predict() - whole.to_numpy()
     step = moved.mean() * (moved.columns != "std_error")
     assert (moved - step).to_numpy() == pytest.approx(np.zeros(moved.shape), abs=1e-9)
@@ -174,15 +162,14 @@ def test_answers_are_those_of_the_function() -> None:
 
 @pytest.mark.slow
 def test_one_point_gets_its_own_noise() -> None:
-    with seeded_noise(4):
-        one = fit(learner=DPCATE(queries=points(1)))
+    one = fit(learner=DPCATE(queries=points(1)), seed=4)
     assert "effect at 1 points" in set(one.budget["query"])
     assert np.isfinite(one.predict().to_numpy()).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["proven", "paper"])
-def test_other_points_are_refused(mode: str, tmp_path: Any) -> None:
+def test_other_points_are_refused(mode: str, tmp_path: Any, reloaded: Any) -> None:
     with seeded_noise(4):
         if mode == "paper":
             some = printed(queries=points())
@@ -192,8 +179,7 @@ def test_other_points_are_refused(mode: str, tmp_path: Any) -> None:
         some.predict(study(300, 9).frame.iloc[20:22])
     with pytest.raises(CapabilityError):
         some.plot("effect")
-    some.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").predict().equals(some.predict())
+    assert reloaded(some).predict().equals(some.predict())
     assert "DP-CATE" in str(some.summary())
     some.report(tmp_path / "report.html")
 
@@ -261,32 +247,26 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
 
 
 @pytest.mark.parametrize("name", [*BAD, *PRINTED])
-def test_wrong_calls_are_refused_and_cost_nothing(name: str, tmp_path: Any) -> None:
+def test_wrong_calls_are_refused_and_cost_nothing(name: str, unspent: Any) -> None:
     options, kind, words = (BAD | PRINTED)[name]
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
 
     def call() -> None:
         run = fit if name in BAD else printed
-        run(ledger=ledger, **{k: v() if callable(v) else v for k, v in options.items()})
+        run(ledger=unspent, **{k: v() if callable(v) else v for k, v in options.items()})
 
     with pytest.raises(kind, match=words):
         call()
-    assert ledger.spent.epsilon == 0
 
 
 @pytest.mark.slow
 def test_levels_that_were_not_declared() -> None:
     frame = study().frame.assign(G=np.resize(["a", "b"], N))
     bounds = study().bounds | {"G": ["a", "b"]}
-    for level, ok in (("b", True), ("z", False)):
-        at = points().assign(G=level)
-        call = {"learner": DPCATE(queries=at), "bounds": bounds}
-        if ok:
-            with seeded_noise(1):
-                assert len(pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call).predict()) == 7
-        else:
-            with pytest.raises(DataError, match="'G'"):
-                pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call)
+    formula = "Y ~ T | X1 + X2 + C(G)"
+    known, other = (DPCATE(queries=points().assign(G=level)) for level in ("b", "z"))
+    assert len(privcate(formula, frame, learner=known, bounds=bounds, seed=1).predict()) == 7
+    with pytest.raises(DataError, match="'G'"):
+        pc.privcate(formula, frame, learner=other, bounds=bounds)
 
 
 def test_without_torch_the_network_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,10 +306,9 @@ def test_influence_is_the_derivative_in_the_mass_of_a_row(kind: str) -> None:
     from privcausal.vault import Affine
 
     design, rows, rho, target = small()
-    features = fourier(design, np.arange(2), 2.0, 40)
-    stage = Ridge(features, 1e-9) if kind == "kernel" else Ridge(Affine(design, np.arange(2)), 1e-9)
-    if kind == "kernel":  # few functions, so that the ridge does not matter
-        stage = Ridge(fourier(design, np.arange(2), 2.0, 4), 1e-9)
+    # few functions, so that the ridge does not matter
+    kernel = fourier(design, np.arange(2), 2.0, 4)
+    stage = Ridge(kernel if kind == "kernel" else Affine(design, np.arange(2)), 1e-9)
     at = Rows({"X1": np.array([0.1, 0.5, 0.9]), "X2": np.array([0.3, 0.2, 0.8])}, 3)
     fitted = stage.fit(rows, rho, target, at)
     residual = target - rho * fitted.g(rows)
@@ -466,27 +445,20 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", ["gam", NN(epochs=1)], ids=["gam", "nn"])
-def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_noise_is_that_of_the_theorem(base: Any) -> None:
     """gamma c(eps, delta, n), with n the rows of the second half and all of eps and delta."""
-    from privcausal.vault import noise
-
-    seen = []
-    real = noise.OperatingSystem.with_noise
-
-    def record(self: Any, exact: Any, query: Any) -> Any:
-        seen.append(query)
-        return real(self, exact, query)
-
-    monkeypatch.setattr(noise.OperatingSystem, "with_noise", record)
-    monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
-    found = printed(queries=points(), eps=3.0, base=base)
+    with (
+        recorded(system=True) as noise,
+        mock.patch.object(published.Supremum, "of", return_value=2.0),
+    ):
+        found = printed(queries=points(), eps=3.0, base=base)
     if isinstance(base, NN):  # each nuisance has half of both
         nuisances = found.budget[found.budget["stage"] == "nuisance"]
         assert nuisances["epsilon"].to_numpy() == pytest.approx([1.5, 1.5])
         assert nuisances["delta"].to_numpy() == pytest.approx([5e-6, 5e-6])
     n, unit = N / 2, 9.0 * 2.0**-30
     expected = 2.0 * 5 * np.sqrt(2 * np.log(n) * np.log(2 / 1e-5)) / (3.0 * n)
-    assert seen[-1].scale * unit == pytest.approx(expected)
+    assert noise.calls[-1].query.scale * unit == pytest.approx(expected)
 
 
 @pytest.mark.slow
@@ -495,8 +467,7 @@ def test_the_default_ridge_is_one_over_the_rows_that_learn() -> None:
     at = study(300, 9).frame
     found = {}
     for ridge in (None, 2 / N, 1.0):
-        with zero_noise():
-            fitted = printed(noise="process", queries=at, base=Kernel(ridge=ridge), eps=1e4)
+        fitted = printed(noise="process", queries=at, base=Kernel(ridge=ridge), eps=1e4, exact=True)
         found[ridge] = fitted.predict()["estimate"].to_numpy()
     assert found[None] == pytest.approx(found[2 / N])
     assert np.abs(found[1.0]).max() < 0.2
@@ -516,20 +487,10 @@ def true_nuisances(**options: Any) -> Given:
 
 
 @pytest.mark.slow
-def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    at, sizes = study(300, 9).frame, []
-    real = Ridge.fit
-
-    def counted(self: Any, rows: Rows, *rest: Any) -> Any:
-        sizes.append(len(rows))
-        return real(self, rows, *rest)
-
-    monkeypatch.setattr(Ridge, "fit", counted)
-    with zero_noise():
-        found = printed(queries=at, base=true_nuisances())
-    assert sizes == [N]
+def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage() -> None:
+    with spied(Ridge, "fit") as calls:
+        found = printed(queries=study(300, 9).frame, base=true_nuisances(), exact=True)
+    assert [len(rows) for (_, rows, *_), _ in calls] == [N]
     assert pehe(found, queries=True) < 0.5
     assert (found.plan.epsilon, found.plan.delta) == (10**12, 10**7)
     assert "declared them public" in found.estimate.notes[0]
@@ -609,28 +570,17 @@ def test_the_law_of_sequential_draws() -> None:
 
     rng = np.random.default_rng(3)
     at = Rows({"X1": np.r_[0.1, 0.3, 0.9], "X2": np.r_[0.1, 0.2, 0.4]}, 3)
-    draws = np.array(
-        [
-            Process(
-                Nothing(),
-                features,
-                0.5,
-                2.0,
-                lambda *_: rng.standard_normal(1),  # type: ignore[arg-type]
-            ).ask(at)
-            for _ in range(4000)
-        ]
-    )
-    z = rows_of(at, design)
+
+    def one(*_: Any) -> Any:
+        return rng.standard_normal(1)
+
+    draws = np.array([Process(Nothing(), features, 0.5, 2.0, one).ask(at) for _ in range(4000)])
+    z = at.scaled(design)
     cov = 4.0 * 0.5 * np.exp(-((z[:, None] - z) ** 2).sum(axis=2) / 2)
     white = np.linalg.solve(np.linalg.cholesky(cov), draws.T)
     assert kstest(white.ravel(), "norm").pvalue > 1e-6
     assert kstest((white[0] + white[1]) / np.sqrt(2), "norm").pvalue > 1e-6
     assert kstest((white[1] - white[2]) / np.sqrt(2), "norm").pvalue > 1e-6
-
-
-def rows_of(rows: Rows, design: Design) -> Any:
-    return rows.scaled(design)
 
 
 def test_the_noise_of_the_whole_function_is_equation_19() -> None:
@@ -646,8 +596,7 @@ def test_the_noise_of_the_whole_function_is_equation_19() -> None:
 def test_algorithm_one_answers_once() -> None:
     """The answers to a batch are those of the function at its points, under the same noise."""
     _, one_by_one = asked(4, points())
-    with seeded_noise(4):
-        found = printed(noise="process", queries=points())
+    found = printed(noise="process", queries=points(), seed=4)
     real = printed(noise="process", queries=points())
     assert "Theorem 3" in real.guarantee.statement
     assert found.predict().to_numpy() == pytest.approx(one_by_one.to_numpy(), nan_ok=True)
@@ -658,8 +607,7 @@ def test_algorithm_one_answers_once() -> None:
     "second", ["kernel", "exact", "linear", pytest.param("network", marks=pytest.mark.slow)]
 )
 def test_without_noise_published_answers_are_near_the_truth(second: str) -> None:
-    with zero_noise():
-        found = printed(second=second, queries=study(300, 9).frame)
+    found = printed(second=second, queries=study(300, 9).frame, exact=True)
     assert pehe(found, queries=True) < (0.95 if second == "linear" else 0.6)
 
 
@@ -674,11 +622,10 @@ def test_a_budget_that_sees_no_residuals_does_not_take_them_for_the_whole_range(
     bounds = {"X1": (-1, 1), "X2": (-1, 1), "Y": (-10, 10)}
     off = []
     for seed in range(6):
-        with seeded_noise(seed):
-            found = pc.privcate(
-                "Y ~ T | X1 + X2", frame, learner="dpcate", eps=0.3, bounds=bounds,
-                control=pc.Control(shares={"average": 0}),
-            )  # fmt: skip
+        found = privcate(
+            "Y ~ T | X1 + X2", frame, learner="dpcate", eps=0.3, bounds=bounds,
+            control=NO_AVERAGE, seed=seed
+        )  # fmt: skip
         off.append(float(np.mean((found.predict(frame)["estimate"] - 0.5) ** 2)))
     # 0.01; 0.9 where a silent histogram stands for all the range
     assert np.median(off) < 0.2
@@ -717,14 +664,15 @@ def test_more_rows_than_are_taken_to_be_there_are_as_rare_as_is_paid_for(
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 @pytest.mark.parametrize("delta", [1e-5, 2e-12])
 def test_that_chance_is_in_delta(split: str, delta: float, tmp_path: Path) -> None:
-    options = {
-        "control": pc.Control(split=split),
-        "delta": delta,
-        "eps": 4.0,
-        "neighbors": "add_remove",
-    }
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=10, delta=delta)
-    found = fit(base=Kernel(functions=10), ledger=ledger, **options)
+    found = fit(
+        base=Kernel(functions=10),
+        ledger=ledger,
+        control=pc.Control(split=split),
+        delta=delta,
+        eps=4.0,
+        neighbors="add_remove",
+    )
     plan = found.plan
     assert plan.delta == 1 == plan.stage(KERNEL).delta
     assert plan.rho <= rho_of(4.0, delta_after(delta, 1), gdp=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import made_again, view_of
 from scipy.stats import chi2, norm
 
 import privcausal as pc
@@ -88,10 +89,9 @@ def test_standard_errors_are_those_of_influence_functions() -> None:
 
 
 @pytest.mark.slow
-def test_tables_aggregates_and_a_saved_fit(tmp_path: Path) -> None:
+def test_tables_aggregates_and_a_saved_fit(page_of: Any, reloaded: Any) -> None:
     fit = noisy(eps=8)
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fit)
     assert isinstance(again, pc.EventStudyResult)
     for kind in ("event", "cohort", "calendar", "overall"):
         pd.testing.assert_frame_equal(fit.aggregate(kind), again.aggregate(kind))
@@ -109,30 +109,14 @@ def test_tables_aggregates_and_a_saved_fit(tmp_path: Path) -> None:
     assert "cohort='first.treat'" in fit.call
     assert "Callaway" in fit.methods.split("References")[1]
     assert fit.budget["query"].tolist() == ["histogram of sizes of paths", "sums by cohort"]
-    fit.report(tmp_path / "report.html")
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "ATT(2004, 2005)" in html
-    found: dict[str, Any] = {"pc": pc, "data": mpdta()}
-    with seeded_noise(1):  # The printed call is the same fit.
-        exec(fit.call.replace("pc.did", "fit = pc.did"), found)
-    assert (found["fit"].params == fit.params).all()
-
-
-@pytest.mark.slow
-def test_the_headline_is_the_overall_average_and_effects_by_event_time_follow(
-    tmp_path: Path,
-) -> None:
-    fit = noisy(eps=8)
-    row = fit.aggregate("overall").iloc[0]
-    _, first, *_ = fit.summary().tables
-    events = [f"event[{at}]" for at in fit.aggregate("event").index]
-    assert list(first.index) == ["overall", *events]
-    assert first["estimate"].iloc[0] == row["estimate"]
-    text = " ".join(str(fit.summary(full=True)).split())
-    assert "Sources of uncertainty of overall" in text
-    fit.report(tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text("utf-8")
+    page = page_of(fit)
     assert page.index("overall") < page.index("ATT(")
+    assert "ATT(2004, 2005)" in page
+    _, first, *_ = fit.summary().tables
+    assert list(first.index) == ["overall", *(f"event[{at}]" for at in own.index)]
+    assert first["estimate"].iloc[0] == fit.aggregate("overall")["estimate"].iloc[0]
+    assert "Sources of uncertainty of overall" in " ".join(text.split())
+    assert (made_again(fit, mpdta(), seed=1).params == fit.params).all()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +163,7 @@ def test_cohorts_that_are_too_small() -> None:
         warnings.simplefilter("ignore")
         nothing = study(without, eps=8)
     assert (nothing.conf_int() == [-12, 12]).all(axis=None)
-    assert "No cohort" in nothing._view().headline[0]
+    assert "No cohort" in view_of(nothing).headline[0]
 
 
 @pytest.mark.slow
@@ -189,8 +173,8 @@ def test_the_intervals_cover() -> None:
     for seed in range(8):
         fit = noisy(seed, eps=8)
         part = [k for k, term in enumerate(fit.params.index) if "2007, " in term]
-        sd = np.sqrt(np.diag(fit._averages.privacy)[part])
-        bias = fit._averages.clipping[part]
+        sd = np.sqrt(np.diag(fit.estimate.averages.privacy)[part])
+        bias = fit.estimate.averages.clipping[part]
         z += ((np.abs((fit.params - exact).iloc[part]) - bias).clip(lower=0) / sd).tolist()
     assert np.max(z) < norm.isf(1e-6)
     assert np.median(z) < 1.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 import pytest
+from fits import spied
 from learners_contract import BOUNDS, FORMULA, study
 from textbook import weight_limits
 
@@ -31,60 +30,34 @@ def test_the_mean_of_two_biases_has_the_mean_of_their_means_and_at_most_of_their
 @pytest.mark.parametrize("learner", ["private", "r", "dr", "s", "t", "x"])
 def test_both_folds_count(learner: str) -> None:
     """What is allowed for is of both folds."""
-    laws = []
-    one = nuisances._remainder
-
-    def seen(*args: object) -> Remainder:
-        laws.append(one(*args))  # type: ignore[arg-type]
-        return laws[-1]
-
-    with (
-        seeded_noise(3),
-        weight_limits(np.inf),
-        mock.patch.object(nuisances, "_remainder", seen),
-    ):
-        call = pc.private if learner == "private" else pc.privcate
-        more = {} if learner == "private" else {"learner": learner}
+    call, more = pc.privcate, {"learner": learner}
+    if learner == "private":
+        call, more = pc.private, {}
+    halves = pc.Control(split="crossfit")
+    with seeded_noise(3), weight_limits(np.inf), spied(nuisances, "_remainder") as calls:
         fitted = call(
-            FORMULA,
-            study(1500),
-            base="linear",
-            eps=1.0,
-            bounds=BOUNDS,
-            control=pc.Control(split="crossfit"),
-            **more,
+            FORMULA, study(1500), base="linear", eps=1.0, bounds=BOUNDS, control=halves, **more
         )
-    found = fitted.estimate.averages
-    assert len(laws) == 2 and laws[0] != laws[1]
-    mean, sd = 0.5 * (laws[0].mean + laws[1].mean), 0.5 * (laws[0].sd + laws[1].sd)
-    assert found.remainder[0] == pytest.approx(np.hypot(mean, sd))
+    one, other = (law for _, law in calls)
+    assert one != other
+    mean, sd = 0.5 * (one.mean + other.mean), 0.5 * (one.sd + other.sd)
+    assert fitted.estimate.averages.remainder[0] == pytest.approx(np.hypot(mean, sd))
 
 
 @pytest.mark.slow
 def test_both_folds_count_where_they_were_learned_apart() -> None:
-    laws, products = [], []
-    one, other = boosted.unrelated, nuisances.remainder
-
-    def seen(*args: object) -> Remainder:
-        laws.append(one(*args))
-        return laws[-1]
-
-    def seen_too(*args: object) -> Remainder:
-        products.append(other(*args))
-        return products[-1]
-
     with (
         seeded_noise(3),
-        mock.patch.object(boosted, "unrelated", seen),
-        mock.patch.object(nuisances, "remainder", seen_too),
+        spied(boosted, "unrelated") as shapes,
+        spied(nuisances, "remainder") as products,
     ):
         fitted = pc.privcate(
             FORMULA, study(1500), learner="t", base="dpebm", eps=2.0, bounds=BOUNDS,
             control=pc.Control(split="crossfit"),
         )  # fmt: skip
-    assert len(laws) == 2 and laws[0] != laws[1]
-    allowed = fitted.estimate.averages.remainder[0]
-    (beyond,) = products
-    shapes = 0.5 * (laws[0].sd + laws[1].sd)
-    assert allowed == pytest.approx(np.hypot(shapes, beyond.sd), rel=0.2)
-    assert allowed >= shapes
+    one, other = (law for _, law in shapes)
+    assert one != other
+    ((_, beyond),) = products
+    allowed, least = fitted.estimate.averages.remainder[0], 0.5 * (one.sd + other.sd)
+    assert allowed == pytest.approx(np.hypot(least, beyond.sd), rel=0.2)
+    assert allowed >= least

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from scipy.stats import chi2
 
 import privcausal as pc
 from privcausal.inference.averages import AverageEstimate
 from privcausal.request.schema import Schema
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import zero_noise
 
 FALSE_ALARM = 1e-6
 BOUNDS: dict[str, Any] = {"Y": ["no", "yes"], "G": ["a", "b", "c"], "H": ["u", "v"], "X": (0, 1)}
@@ -33,8 +34,7 @@ def averages(
 ) -> AverageEstimate:
     call = {"bounds": BOUNDS, "groups": GROUPS, "eps": 1.0} | options
     fit = pc.privcate if "learner" in call else pc.private
-    with seeded_noise(seed):
-        found = fit(formula, frame, **call).estimate.averages
+    found = fit(formula, frame, **call, seed=seed).estimate.averages
     assert found is not None
     return found
 
@@ -82,8 +82,7 @@ def test_arms_of_a_trial_have_noise_of_the_stated_covariance() -> None:
     """100 fits of the same rows: in every direction the mean square is that of the noise."""
     frame, draws, at = study(8000), 100, [0, 1, 2, 4]
     found = [averages(frame, "Y ~ T", seed=k, eps=4.0) for k in range(draws)]
-    with zero_noise():
-        exact = pc.private("Y ~ T", frame, bounds=BOUNDS, groups=GROUPS).estimate.averages
+    exact = private("Y ~ T", frame, bounds=BOUNDS, groups=GROUPS, exact=True).estimate.averages
     errors = np.array([(one.estimate - exact.estimate)[at] for one in found])
     cov = np.mean([one.privacy[np.ix_(at, at)] for one in found], axis=0)
     square = (np.linalg.solve(np.linalg.cholesky(cov), errors.T) ** 2).sum()

@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from scipy.stats import chi2, norm
 from textbook import textbook
 
@@ -20,7 +21,6 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators.slopes import instrument_tests, late_limits, late_set
 from privcausal.inference.averages import AverageEstimate
 from privcausal.request.terms import late_terms
-from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-8, 8), "A": (-1, 1), "Z3": (-2, 2), "T": (-4, 4)}
 FORMULA = "Y ~ T | A | T ~ Z1 + Z2 + Z3"
@@ -43,7 +43,7 @@ def fit(data: pd.DataFrame, formula: str = FORMULA, **options: Any) -> Any:
     options = {"bounds": BOUNDS, "estimand": "LATE"} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pc.private(formula, data, **options)
+        return private(formula, data, **options)
 
 
 def two_stage(data: pd.DataFrame, names: list[str]) -> float:
@@ -71,8 +71,7 @@ def test_without_noise_it_is_two_stage_least_squares(names: list[str]) -> None:
 @pytest.mark.slow
 def test_the_effect_is_found_and_named() -> None:
     """A normal error exceeds five standard errors with a chance below 1e-6."""
-    with seeded_noise(1):
-        found = fit(study(20_000, 1), eps=4)
+    found = fit(study(20_000, 1), eps=4, seed=1)
     assert abs(found.params["LATE"] - 1) < 5 * found.bse["LATE"]
     text = str(found.summary(full=True))
     assert "Z1 + Z2 + Z3" in text and "First-stage F" in text and "Instruments agree" in text
@@ -83,8 +82,7 @@ def test_the_effect_is_found_and_named() -> None:
 
 @pytest.mark.slow
 def test_instruments_that_contradict_each_other() -> None:
-    with seeded_noise(2):
-        found = fit(study(40_000, 2, direct=2.0), eps=8)
+    found = fit(study(40_000, 2, direct=2.0), eps=8, seed=2)
     assert found.confidence_set() == []
     assert "contradict" in found.alerts["instrument"]
     assert found.conf_int().loc["LATE"].isna().all()
@@ -109,8 +107,7 @@ def test_an_instrument_that_is_a_combination_of_others(more: str, of: dict[str, 
         assert np.isnan(other.params[f"first stage[{name}]"])
         assert other.bse[f"first stage[{name}]"] == np.inf
     assert "Instruments agree" in str(other.summary(full=True))
-    with seeded_noise(4):
-        noisy = fit(data, f"{FORMULA} + {more}", bounds=BOUNDS | of, eps=4)
+    noisy = fit(data, f"{FORMULA} + {more}", bounds=BOUNDS | of, eps=4, seed=4)
     assert noisy.alerts["collinear"] == other.alerts["collinear"]
 
 
@@ -120,16 +117,14 @@ def test_rows_that_are_all_equal_have_no_limits(formula: str) -> None:
     data = pd.DataFrame([dict.fromkeys("YTXZW", 1.0)] * 400)
     bounds = {"Y": (0, 1), "X": (-1, 1), **{name: [0, 1] for name in "TZW"}}
     for seed in (1054, 1055):
-        with seeded_noise(seed):
-            found = fit(data, formula, bounds=bounds, eps=0.2)
+        found = fit(data, formula, bounds=bounds, eps=0.2, seed=seed)
         assert found.confidence_set() == [(-np.inf, np.inf)]
         assert "instrument" in found.alerts
 
 
 @pytest.mark.slow
 def test_weak_instruments_have_half_lines() -> None:
-    with seeded_noise(3):
-        found = fit(study(3000, 3, strength=0.02), eps=1)
+    found = fit(study(3000, 3, strength=0.02), eps=1, seed=3)
     assert found.confidence_set()[0][0] == -np.inf
     assert "instrument" in found.alerts
     assert "confidence set of the LATE: any value" in " ".join(str(found.summary()).split())
@@ -193,8 +188,7 @@ def test_the_set_holds_what_is_compatible(
 def test_a_late_without_limits_has_no_test(slopes: list[float]) -> None:
     late = slopes[0] / slopes[len(slopes) // 2]
     found = replace(estimate(slopes, [0.1] * len(slopes)), estimate=np.array([late, *slopes]))
-    with zero_noise():
-        fit = pc.private(FORMULA, study(400), eps=1, estimand="LATE", bounds=BOUNDS)
+    fit = private(FORMULA, study(400), eps=1, estimand="LATE", bounds=BOUNDS, exact=True)
     frame = replace(fit, estimate=replace(fit.estimate, averages=found)).tidy()
     row, forms = frame.iloc[0], frame.iloc[1 : 1 + len(slopes) // 2]
     unlimited = bool(np.isinf(row[["conf_low", "conf_high"]].astype(float)).all())
@@ -223,8 +217,7 @@ def test_tests_of_instruments() -> None:
 
 
 def test_other_estimands_have_no_set() -> None:
-    with seeded_noise(1):
-        found = fit(study(500), "Y ~ Z1 | A", estimand="ATE")
+    found = fit(study(500), "Y ~ Z1 | A", estimand="ATE", seed=1)
     with pytest.raises(CapabilityError, match="requires estimand='LATE'"):
         found.confidence_set()
 

@@ -7,54 +7,35 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from learners_contract import BOUNDS, FORMULA, TRUE_ATE, EverySplit, fit, study, tau
+from fits import privcate
+from learners_contract import BOUNDS, FORMULA, SPLITS, TRUE_ATE, Contract, fit, study, tau
 
 import privcausal as pc
 from privcausal.estimators import S
-from privcausal.testing import seeded_noise, zero_noise
 
 QUICK = pc.bases.DPEBM(rounds=40, learning_rate=0.1)
 RAW = pc.bases.DPEBM(rounds=40, learning_rate=0.1, smooth=False)
 
 
-class TestR(EverySplit):
-    learner, base = "r", QUICK
-
-
-class TestDR(EverySplit):
-    learner, base = "dr", QUICK
-
-
-class TestS(EverySplit):
-    learner, base = "s", QUICK
-
-
-class TestConstantS(EverySplit):
-    learner, base = S(interactions=False), QUICK
-
-
-class TestT(EverySplit):
-    learner, base = "t", QUICK
-
-
-class TestX(EverySplit):
-    learner, base = "x", QUICK
-
-
-class TestRawDR(EverySplit):
-    learner, base = "dr", RAW
-
-
+NO_AVERAGE = pc.Control(shares={"average": 0})
 NAMES: tuple[Any, ...] = ("r", "dr", "s", "t", "x")
 EXACT = pc.bases.DPEBM(rounds=300, learning_rate=0.05, smooth=False)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    ("learner", "base"),
+    [*((name, QUICK) for name in (*NAMES, S(interactions=False))), ("dr", RAW)],
+)
+class TestEveryLearner(Contract):
+    pass
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", NAMES)
 def test_without_noise_the_effect_is_found(learner: Any) -> None:
     """Many rounds, no noise, no smoothing: what is left is sampling and the width of bins."""
-    with zero_noise():
-        found = fit(learner, EXACT, study(6000, 1), control=pc.Control(shares={"average": 0}))
+    found = fit(learner, EXACT, study(6000, 1), control=NO_AVERAGE, exact=True)
     new = study(400, seed=9)
     gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
     assert np.abs(gap).mean() < 0.06
@@ -63,10 +44,13 @@ def test_without_noise_the_effect_is_found(learner: Any) -> None:
 
 @pytest.mark.slow
 def test_the_constant_effect_is_one_number() -> None:
-    with zero_noise():
-        found = fit(
-            S(interactions=False), EXACT, study(6000, 1), control=pc.Control(shares={"average": 0})
-        )
+    found = fit(
+        S(interactions=False),
+        EXACT,
+        study(6000, 1),
+        control=NO_AVERAGE,
+        exact=True,
+    )
     effect = found.predict(study(50, seed=2))["estimate"]
     assert np.ptp(effect) < 1e-9
     assert effect.iloc[0] == pytest.approx(TRUE_ATE, abs=0.03)
@@ -85,11 +69,10 @@ def test_overlap_weights_make_no_effect_of_a_mean_that_is_not_additive() -> None
     bounds = {"A": (-1, 1), "B": (-1, 1), "Y": (-1, 3)}
     size = {}
     for learner in ("s", "t"):
-        with zero_noise():
-            found = pc.privcate(
-                "Y ~ T | A + B", data, learner=learner, base=QUICK, eps=5.0, bounds=bounds,
-                control=pc.Control(shares={"average": 0}),
-            )  # fmt: skip
+        found = privcate(
+            "Y ~ T | A + B", data, learner=learner, base=QUICK, eps=5.0, bounds=bounds,
+            control=NO_AVERAGE, exact=True
+        )  # fmt: skip
         size[learner] = float((found.predict(data)["estimate"] ** 2).mean())
     assert size["s"] < 0.2 * size["t"]
     assert size["s"] < 0.01
@@ -105,11 +88,10 @@ def test_controls_that_confound_are_adjusted_for(learner: str) -> None:
     y = np.clip(2 * w + t * (0.5 + 0.5 * x) + 0.5 * rng.standard_normal(8000), -5, 5)
     frame = pd.DataFrame({"X": x, "W": w, "T": t, "Y": y})
     bounds = {"Y": (-5, 5), "X": (-1, 1), "W": (-1, 1)}
-    with zero_noise():
-        found = pc.privcate(
-            "Y ~ T | X | W", frame, learner=learner, base=QUICK, eps=1, bounds=bounds,
-            control=pc.Control(shares={"average": 0}),
-        )  # fmt: skip
+    found = privcate(
+        "Y ~ T | X | W", frame, learner=learner, base=QUICK, eps=1, bounds=bounds,
+        control=NO_AVERAGE, exact=True
+    )  # fmt: skip
     gap = found.predict(frame)["estimate"] - (0.5 + 0.5 * x)
     assert abs(gap.mean()) < 0.1  # without adjustment it is 1.1
 
@@ -125,11 +107,10 @@ def test_the_mean_of_an_s_learner_has_not_the_noise_of_its_shapes() -> None:
     bounds = {"Y": (-6, 6), "X1": (-1, 1), "X2": (-1, 1), "X3": (-1, 1)}
     means = []
     for seed in range(6):
-        with seeded_noise(seed):
-            found = pc.privcate(
-                "Y ~ T | X1 + X2 + X3", frame, learner="s", base="dpebm", eps=0.7, bounds=bounds,
-                control=pc.Control(shares={"average": 0}),
-            )  # fmt: skip
+        found = privcate(
+            "Y ~ T | X1 + X2 + X3", frame, learner="s", base="dpebm", eps=0.7, bounds=bounds,
+            control=NO_AVERAGE, seed=seed
+        )  # fmt: skip
         means.append(float(found.predict(frame)["estimate"].mean()))
     # 0.07; the shapes' own mean is off by 0.14
     assert np.sqrt(np.mean((np.array(means) - 0.3) ** 2)) < 0.1
@@ -144,14 +125,14 @@ def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
         base = pc.bases.DPEBM(rounds=60, learning_rate=0.05, smooth=smooth)
         found = []
         for seed in range(3):
-            with seeded_noise(seed):
-                one = fit(
-                    learner,
-                    base,
-                    study(3000, seed),
-                    eps=0.7,
-                    control=pc.Control(shares={"average": 0}),
-                )
+            one = fit(
+                learner,
+                base,
+                study(3000, seed),
+                eps=0.7,
+                control=NO_AVERAGE,
+                seed=seed,
+            )
             new = study(400, seed=9)
             gap = one.predict(new)["estimate"] - tau(new["X1"], new["G"])
             found.append(float((gap**2).mean()))
@@ -167,12 +148,11 @@ def test_where_the_outcome_lies_does_not_matter(learner: str) -> None:
     low = data.assign(Y=np.clip(data["Y"] - 0.5, -1, 1))
     effects = []
     for shift in (0.0, 100.0):
-        with seeded_noise(1):
-            one = fit(
-                learner, QUICK, low.assign(Y=low["Y"] + shift),
-                control=pc.Control(shares={"average": 0}),
-                bounds=BOUNDS | {"Y": (shift - 1, shift + 1)},
-            )  # fmt: skip
+        one = fit(
+            learner, QUICK, low.assign(Y=low["Y"] + shift),
+            control=NO_AVERAGE,
+            bounds=BOUNDS | {"Y": (shift - 1, shift + 1)}, seed=1
+        )  # fmt: skip
         effects.append(one.predict(data)["estimate"].to_numpy())
     assert effects[1] == pytest.approx(effects[0], abs=1e-6)
 
@@ -186,11 +166,10 @@ def test_confounding_by_a_product_is_found(learner: Any) -> None:
     e = 0.5 + 0.4 * a * b
     t = rng.random(20_000) < e
     data = pd.DataFrame({"A": a, "B": b, "T": t, "Y": np.clip(a * b + 0.5 * t, -1, 2)})
-    with zero_noise():
-        found = pc.privcate(
-            "Y ~ T | A + B", data, learner=learner, base=QUICK, eps=1.0,
-            bounds={"A": (-1, 1), "B": (-1, 1), "Y": (-1, 2)},
-        )  # fmt: skip
+    found = privcate(
+        "Y ~ T | A + B", data, learner=learner, base=QUICK, eps=1.0,
+        bounds={"A": (-1, 1), "B": (-1, 1), "Y": (-1, 2)}, exact=True
+    )  # fmt: skip
     plain = data["Y"][t].mean() - data["Y"][~t].mean()
     assert plain - 0.5 > 0.15
     assert found.params["ATE"] == pytest.approx(0.5, abs=0.02)
@@ -198,8 +177,7 @@ def test_confounding_by_a_product_is_found(learner: Any) -> None:
 
 @pytest.mark.slow
 def test_averages_cover_and_all_is_released() -> None:
-    with seeded_noise(3):
-        found = fit("dr", QUICK, study(4000, 1), groups=["G"])
+    found = fit("dr", QUICK, study(4000, 1), groups=["G"], seed=3)
     limits = found.conf_int(alpha=1e-6).loc["ATE"]
     assert limits[0] < TRUE_ATE < limits[1] < limits[0] + 0.2
     assert list(found.nuisances) == ["propensity", "outcome", "mu0", "mu1"]
@@ -212,20 +190,16 @@ def test_averages_cover_and_all_is_released() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "x"])
-def test_it_is_saved_and_read(learner: str, tmp_path: Any) -> None:
-    with seeded_noise(3):
-        found = fit(learner, QUICK, study(), groups=["G"])
-    found.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
-    new = study(40, seed=4)
+def test_it_is_saved_and_read(learner: str, reloaded: Any) -> None:
+    found, new = fit(learner, QUICK, study(), groups=["G"], seed=3), study(40, seed=4)
+    again = reloaded(found)
     assert again.predict(new).equals(found.predict(new))
     assert str(again.summary()) == str(found.summary())
 
 
 def test_interpret_shows_the_same_shapes() -> None:
     pytest.importorskip("interpret")
-    with seeded_noise(3):
-        found = fit("r", QUICK, study(2000))
+    found = fit("r", QUICK, study(2000), seed=3)
     booster = found.to_interpret()
     new = study(200, seed=4)
     columns = booster.feature_names_in_
@@ -236,15 +210,11 @@ def test_interpret_shows_the_same_shapes() -> None:
 
 
 @pytest.mark.slow
-def test_it_draws_and_reports(tmp_path: Any) -> None:
-    import matplotlib as mpl
+def test_it_draws_and_reports(page_of: Any) -> None:
 
-    mpl.use("Agg")
-    with seeded_noise(3):
-        found = fit("dr", QUICK, study(500))
+    found = fit("dr", QUICK, study(500), seed=3)
     assert found.plot("effect") is not None
-    found.report(tmp_path / "report.html")
-    assert "boosting" in (tmp_path / "report.html").read_text(encoding="utf-8").lower()
+    assert "boosting" in page_of(found).lower()
 
 
 @pytest.mark.slow
@@ -277,11 +247,9 @@ def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
         pc.bases.DPEBM(**options)
 
 
-def test_a_factor_of_one_level_is_refused(tmp_path: Any) -> None:
-    ledger = pc.Ledger(tmp_path / "a.db", "a", eps=3)
+def test_a_factor_of_one_level_is_refused(unspent: Any) -> None:
     with pytest.raises(pc.SchemaError, match="one declared level"):
-        fit("r", QUICK, study(), bounds=BOUNDS | {"G": ["a"]}, ledger=ledger)
-    assert ledger.spent.epsilon == 0
+        fit("r", QUICK, study(), bounds=BOUNDS | {"G": ["a"]}, ledger=unspent)
 
 
 @pytest.mark.slow

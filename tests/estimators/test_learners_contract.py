@@ -2,84 +2,36 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import pytest
-from learners_contract import SPLITS, Contract, EverySplit, quiet_fit, study
+from learners_contract import SPLITS, Contract, quiet_fit, study
 
 from privcausal.estimators import DPCATE, S
 from privcausal.estimators.bases import Kernel
 
-
-class TestRGam(EverySplit):
-    learner, base = "r", "gam"
-
-
-class TestRLinear(EverySplit):
-    learner, base = "r", "linear"
+KERNEL = Kernel(functions=40)
+LEARNERS: tuple[Any, ...] = ("r", "dr", "s", S(interactions=False), "t", "x", "private")
 
 
-class TestAutoGam(EverySplit):
-    learner, base = "auto", "gam"
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    ("learner", "base"),
+    [
+        *product(LEARNERS, ("gam", "linear")),
+        ("auto", "gam"),
+        ("dpcate", KERNEL),
+        (DPCATE(score="dr"), KERNEL),
+    ],
+)
+class TestEveryLearner(Contract):
+    """The contract of learners with nuisances, whose rows can be kept apart."""
 
 
-class TestDRGam(EverySplit):
-    learner, base = "dr", "gam"
-
-
-class TestDRLinear(EverySplit):
-    learner, base = "dr", "linear"
-
-
-class TestSGam(EverySplit):
-    learner, base = "s", "gam"
-
-
-class TestSLinear(EverySplit):
-    learner, base = "s", "linear"
-
-
-class TestConstantSGam(EverySplit):
-    learner, base = S(interactions=False), "gam"
-
-
-class TestConstantSLinear(EverySplit):
-    learner, base = S(interactions=False), "linear"
-
-
-class TestTGam(EverySplit):
-    learner, base = "t", "gam"
-
-
-class TestTLinear(EverySplit):
-    learner, base = "t", "linear"
-
-
-class TestXGam(EverySplit):
-    learner, base = "x", "gam"
-
-
-class TestXLinear(EverySplit):
-    learner, base = "x", "linear"
-
-
-class TestDPCATE(EverySplit):
-    learner, base = "dpcate", Kernel(functions=40)
-
-
-class TestDoublyRobustDPCATE(EverySplit):
-    learner, base = DPCATE(score="dr"), Kernel(functions=40)
-
-
-class TestPrivateGam(EverySplit):
-    learner, base = "private", "gam"
-
-
-class TestPrivateLinear(EverySplit):
-    learner, base = "private", "linear"
-
-
-@pytest.mark.parametrize("split", ["full"])
+@pytest.mark.parametrize(("learner", "base", "split"), [("difference", "gam", "full")])
 class TestDifference(Contract):
-    learner, base = "difference", "gam"
+    """Without nuisances, rows are not kept apart."""
 
 
 @pytest.mark.parametrize("split", SPLITS)

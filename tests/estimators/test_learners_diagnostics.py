@@ -34,8 +34,7 @@ def table() -> pd.DataFrame:
 
 @lru_cache
 def noiseless(split: str = "full", base: str = "gam", **options: Any) -> Any:
-    with zero_noise():
-        return fit("r", base, table(), control=pc.Control(split=split), **options)
+    return fit("r", base, table(), control=pc.Control(split=split), **options, exact=True)
 
 
 def columns(data: pd.DataFrame) -> np.ndarray:
@@ -142,8 +141,7 @@ class TestPrice:
 
     def test_units_and_rows_of_a_unit(self, what: str) -> None:
         data = table().assign(pid=np.arange(SIZE) // 2)
-        with zero_noise():
-            fitted = fit("r", "linear", data, unit="pid", max_rows=3)
+        fitted = fit("r", "linear", data, unit="pid", max_rows=3, exact=True)
         three = self.look(what, fitted, data, eps=0.4)
         one = self.look(what, noiseless(), data, eps=0.4)
         ratio = three.budget["sensitivity"].item() / one.budget["sensitivity"].item()
@@ -151,8 +149,7 @@ class TestPrice:
         assert three.guarantee.unit == "one pid (at most 3 rows)"
 
     def test_adding_a_row_moves_less_than_replacing_one(self, what: str) -> None:
-        with zero_noise():
-            fitted = fit("r", "linear", table(), neighbors="add_remove")
+        fitted = fit("r", "linear", table(), neighbors="add_remove", exact=True)
         one, other = (self.look(what, f, table(), eps=0.4) for f in (fitted, noiseless()))
         ratio = other.budget["sensitivity"].item() / one.budget["sensitivity"].item()
         assert ratio == pytest.approx(np.sqrt(2), rel=1e-6)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate
 
 import privcausal as pc
 from privcausal.testing import seeded_noise
@@ -30,10 +30,15 @@ def fit(seed: int, learner: str, covariates: float = 1.0, outcome: float = 1.0, 
     """A fit whose declared bounds are this many times as wide as they need be."""
     bounds = dict.fromkeys(("X1", "X2", "X3"), (-covariates, covariates))
     bounds["Y"] = (0.5 - 4.5 * outcome, 0.5 + 4.5 * outcome)
-    with seeded_noise(seed):
-        return pc.privcate(
-            "Y ~ T | X1 + X2 + X3", study(seed), eps=1, bounds=bounds, learner=learner, **more
-        )
+    return privcate(
+        "Y ~ T | X1 + X2 + X3",
+        study(seed),
+        eps=1,
+        bounds=bounds,
+        learner=learner,
+        **more,
+        seed=seed,
+    )
 
 
 @cache
@@ -81,15 +86,14 @@ def test_slopes_are_per_unit_of_the_column_whatever_its_bounds() -> None:
 
 
 @pytest.mark.slow
-def test_a_loaded_fit_has_the_narrowed_ranges(tmp_path: Path) -> None:
+def test_a_loaded_fit_has_the_narrowed_ranges(reloaded: Any) -> None:
     found = fit(0, "x", 20.0)
     at = pd.DataFrame({"X1": [-20.0, -3.0, 0.5, 3.0, 20.0], "X2": 0.0, "X3": 0.0})
     values = found.predict(at)["estimate"].to_numpy()
     # held at the ends of where values are
     assert values[0] == values[1]
     assert values[3] == values[4]
-    found.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(found)
     np.testing.assert_array_equal(again.predict(at)["estimate"].to_numpy(), values)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import seedable
 from learners_contract import BOUNDS, FORMULA, study, tau
 
 import privcausal as pc
@@ -41,6 +42,7 @@ def option(**options: Any) -> TwoStage:
     return TwoStage(**made)
 
 
+@seedable
 def fit(learner: Any, data: Any = None, **options: Any) -> Any:
     SEEN.clear()
     options = {"eps": 1.0, "bounds": BOUNDS, **options}
@@ -65,23 +67,13 @@ def test_one_stage_gives_a_constant() -> None:
     assert len(SEEN[0]["x"]) == 4000
 
 
-def test_parts_are_disjoint_and_of_the_asked_sizes() -> None:
-    data = study(1000).assign(X2=np.arange(1000) / 100)
-    fit(option(sample_shares=(0.2, 0.3, 0.5)), data)
-    # X2 numbers the rows; it is the last column of the nuisances', the effect has none of it
-    rows = [set(np.round(call["x"][:, -1] * 1000).astype(int)) for call in SEEN[:2]]
-    assert [len(call["x"]) for call in SEEN] == [200, 300, 500]
-    assert not rows[0] & rows[1]
-
-
 def test_parts_do_not_depend_on_the_treatment() -> None:
     """Flipping one treatment moves no row to another part, as a stratified split would."""
     data = study(400).assign(X2=np.arange(400) / 40)
     other = data.assign(T=np.where(np.arange(400) == 7, 1 - data["T"], data["T"]))
     parts = []
     for table in (data, other):
-        with pc.testing.seeded_noise(5):
-            fit(option(), table)
+        fit(option(), table, seed=5)
         parts.append([np.round(call["x"][:, -1] * 400).astype(int).tolist() for call in SEEN[:2]])
     assert parts[0] == parts[1]
 
@@ -154,11 +146,15 @@ def test_four_first_stages_find_the_effect() -> None:
     assert set(found.nuisances) == {"propensity", "outcome", "mu0", "mu1"}
 
 
-def test_parts_of_four_first_stages_are_disjoint() -> None:
+@pytest.mark.parametrize(
+    ("make", "shares"), [(option, (0.2, 0.3, 0.5)), (four, (0.1, 0.2, 0.15, 0.05, 0.5))]
+)
+def test_parts_are_disjoint_and_of_the_asked_sizes(make: Any, shares: tuple[float, ...]) -> None:
     data = study(1000).assign(X2=np.arange(1000) / 100)
-    fit(four(sample_shares=(0.1, 0.2, 0.15, 0.05, 0.5)), data)
-    assert [len(call["x"]) for call in SEEN] == [100, 200, 150, 50, 500]
-    rows = [np.round(call["x"][:, -1] * 1000).astype(int).tolist() for call in SEEN[:4]]
+    fit(make(sample_shares=shares), data)
+    assert [len(call["x"]) for call in SEEN] == [round(1000 * share) for share in shares]
+    # X2 numbers the rows; it is the last column of the nuisances', the effect has none of it
+    rows = [np.round(call["x"][:, -1] * 1000).astype(int).tolist() for call in SEEN[:-1]]
     assert len({row for part in rows for row in part}) == 500
 
 
@@ -170,31 +166,40 @@ def test_a_stage_sees_what_earlier_ones_gave() -> None:
     assert SEEN[2]["bounds"] == (0.0, 25.0)
 
 
-def test_the_guarantee_is_the_least_of_all_stages() -> None:
+@pytest.mark.parametrize("places", [(0, 1, 4), (0, 1, 2, 3, 4)])
+def test_the_guarantee_is_the_least_of_all_stages(places: tuple[int, ...]) -> None:
     """Theorem 6: min{f_1, ..., f_k, f_effect}**, charged once whatever k is."""
-    parts = [
+    every = [
         pc.TradeOff.from_dp(0.5, 1e-6), pc.TradeOff.from_gaussian(0.2),
         pc.TradeOff.from_dp(0.2, 5e-6), pc.TradeOff.from_dp(0.7, 0.0), pc.TradeOff.from_dp(1, 1e-5),
     ]  # fmt: skip
+    parts = [every[k] for k in places]
     first = {
-        "e": FirstStage(Means(parts[0]), "treatment"),
-        "mu": FirstStage(Means(parts[1]), with_treatment=True),
-        "v": FirstStage(Means(parts[2]), squares, target_bounds=(0.0, 25.0)),
-        "w": FirstStage(Means(parts[3])),
+        "e": FirstStage(Means(every[0]), "treatment"),
+        "mu": FirstStage(Means(every[1]), with_treatment=True),
+        "v": FirstStage(Means(every[2]), squares, target_bounds=(0.0, 25.0)),
+        "w": FirstStage(Means(every[3])),
     }
-    learner = TwoStage(
-        Means(parts[4]), first=first, transform=scored, target_bounds=(-25.0, 25.0)
-    )  # fmt: skip
-    found = fit(learner)
+    own: dict[str, Any] = {"transform": scored, "target_bounds": (-25.0, 25.0)}
+    if len(places) == 5:
+        learner = TwoStage(Means(every[4]), first=first, **own)
+    else:
+        learner = option(
+            propensity=Means(every[0]), outcome=Means(every[1]), effect=Means(every[4])
+        )
+    promise = (found := fit(learner)).guarantee
     alpha = np.linspace(0, 1, 101)
     least = np.min([f(alpha) for f in parts], axis=0)
-    assert (found.guarantee.trade_off(alpha) <= least + 1e-12).all()
+    assert (promise.trade_off(alpha) <= least + 1e-12).all()
     whole = pc.TradeOff.minimum(*parts)(alpha)
-    assert found.guarantee.trade_off(alpha) == pytest.approx(whole, abs=1e-9)
+    assert promise.trade_off(alpha) == pytest.approx(whole, abs=1e-9)
+    assert (promise.kind, promise.epsilon, promise.delta) == ("published", 1.0, 1e-5)
+    assert "Theorem 6" in promise.statement
+    assert "declare" in promise.statement
     assert found.budget["epsilon"].sum() == pytest.approx(1.0)
     dear = {**first, "w": FirstStage(Means((1.5, 0.0)))}
     with pytest.raises(pc.BudgetError, match="declare"):
-        fit(TwoStage(Means(), first=dear, transform=scored, target_bounds=(-25.0, 25.0)))
+        fit(TwoStage(Means(), first=dear, **own))
     assert not SEEN
 
 
@@ -252,29 +257,6 @@ def test_a_known_propensity_takes_no_rows() -> None:
 # -- guarantee -------------------------------------------------------------------------------
 
 
-def test_the_whole_costs_its_dearest_part() -> None:
-    found = fit(
-        option(
-            propensity=Means((0.5, 1e-6)), outcome=Means(pc.TradeOff.from_gaussian(0.2)),
-            effect=Means((1.0, 1e-5)),
-        )
-    )  # fmt: skip
-    promise = found.guarantee
-    assert promise.kind == "published"
-    assert (promise.epsilon, promise.delta) == (1.0, 1e-5)
-    alpha = np.linspace(0, 1, 101)
-    parts = [
-        pc.TradeOff.from_dp(0.5, 1e-6), pc.TradeOff.from_gaussian(0.2),
-        pc.TradeOff.from_dp(1.0, 1e-5),
-    ]  # fmt: skip
-    least = np.min([f(alpha) for f in parts], axis=0)
-    assert (promise.trade_off(alpha) <= least + 1e-12).all()
-    assert promise.trade_off(alpha) == pytest.approx(parts[2](alpha), abs=1e-9)
-    assert found.budget["epsilon"].sum() == pytest.approx(1.0)
-    assert "Theorem 6" in promise.statement
-    assert "declare" in promise.statement
-
-
 def test_the_ledger_is_charged_what_is_declared_to_the_last_digit() -> None:
     """A delta that passes what was asked for by less than is refused is still paid."""
     found = fit(option(effect=Means((1.0, 1e-5 * (1 + 9e-7)))))
@@ -288,8 +270,7 @@ def test_declaring_more_than_was_asked_is_refused() -> None:
 
 
 def test_test_noise_guarantees_nothing() -> None:
-    with pc.testing.zero_noise():
-        found = fit(option())
+    found = fit(option(), exact=True)
     assert found.guarantee.kind == "none"
     assert found.guarantee.trade_off is None
 
@@ -356,9 +337,7 @@ def test_paper_mode_clips_only_if_asked(learner: str) -> None:
 
 @pytest.mark.slow
 def test_paper_mode_draws_its_shapes() -> None:
-    import matplotlib as mpl
 
-    mpl.use("Agg")
     found = pc.paper.dpebm(
         FORMULA, study(600), learner="dr", eps=8.0, bounds=BOUNDS, propensity_clip=0.1
     )
@@ -621,11 +600,11 @@ def test_a_row_that_becomes_incomplete_changes_one_row(transform: str) -> None:
             table.loc[7, name] = value
     seen = []
     for table in (*tables, tables[0].assign(Y=tables[0]["Y"].where(tables[0].index != 7))):
-        with pc.testing.seeded_noise(5):
-            fit(
-                option(effect=Frozen(), propensity=Frozen(), outcome=Frozen(), transform=transform),
-                table,
-            )
+        fit(
+            option(effect=Frozen(), propensity=Frozen(), outcome=Frozen(), transform=transform),
+            table,
+            seed=5,
+        )
         seen.append([np.column_stack([call["x"], call["target"]]) for call in SEEN])
     whole, other, lost, without_outcome = seen
     for changed in (other, lost, without_outcome):

@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate, spied
 from learners_contract import BOUNDS, FORMULA, GROUPS, study
 from textbook import textbook
 
@@ -42,8 +43,7 @@ SADDLE: dict[str, Any] = {"Y": (-4, 5), **dict.fromkeys(["X1", "X2", "X3"], (-1,
 def test_products_that_confound_are_learned(learner: str) -> None:
     """Additive nuisances leave a bias of 0.15 and more."""
     frame, effect = saddle()
-    with seeded_noise(1):
-        fit = pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner=learner, eps=8.0, bounds=SADDLE)
+    fit = privcate("Y ~ T | X1 + X2 + X3", frame, learner=learner, eps=8.0, bounds=SADDLE, seed=1)
     found = fit.predict(frame)["estimate"] - effect
     assert abs(float(found.mean())) < 0.08
     assert float(np.mean(found**2)) < 0.02
@@ -54,10 +54,9 @@ def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
     frame, _ = saddle()
     fits = {}
     for learner in ("r", "auto"):
-        with seeded_noise(2):
-            fits[learner] = pc.privcate(
-                "Y ~ T | X1 + X2 + X3", frame, learner=learner, eps=4.0, bounds=SADDLE
-            )
+        fits[learner] = privcate(
+            "Y ~ T | X1 + X2 + X3", frame, learner=learner, eps=4.0, bounds=SADDLE, seed=2
+        )
     stages = [list(fit.budget["rho"]) for fit in fits.values()]
     assert stages[0] == stages[1]
     (note,) = (n for n in fits["auto"].estimate.notes if "marginal likelihood" in n)
@@ -74,11 +73,10 @@ def test_the_outcomes_unit_changes_nothing(learner: str, power: int) -> None:
     found = []
     for unit in (1.0, 2.0**power):
         bounds = SADDLE | {"Y": (-4 * unit, 5 * unit)}
-        with seeded_noise(6):
-            fit = pc.privcate(
-                "Y ~ T | X1 + X2 + X3", frame.assign(Y=frame["Y"] * unit),
-                learner=learner, eps=4.0, bounds=bounds,
-            )  # fmt: skip
+        fit = privcate(
+            "Y ~ T | X1 + X2 + X3", frame.assign(Y=frame["Y"] * unit),
+            learner=learner, eps=4.0, bounds=bounds, seed=6
+        )  # fmt: skip
         found.append(fit.predict(frame).to_numpy() / unit)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-3)
 
@@ -86,16 +84,10 @@ def test_the_outcomes_unit_changes_nothing(learner: str, power: int) -> None:
 @pytest.mark.slow
 def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
     frame, _ = saddle()
-    seen: list[Any] = []
-
-    def spy(*args: Any) -> Any:
-        seen.append(args)
-        return moments(*args)
-
     moments = meta.product_bias_moments
-    with mock.patch.object(meta, "product_bias_moments", spy), seeded_noise(2):
+    with spied(meta, "product_bias_moments") as calls, seeded_noise(2):
         pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner="r", eps=2.0, bounds=SADDLE)
-    state, (law,), features = seen[0]
+    state, (law,), features = calls[0][0]
     taken, cov = moments(state, (law,), features)
     phi = state.rows.phi(features)[: len(law.mean)]
     lead = (phi * features.weight(phi)[:, None]).T * state.population.count / len(phi)
@@ -113,8 +105,7 @@ def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
 def test_auto_finds_a_constant() -> None:
     frame, _ = saddle()
     flat = frame.assign(Y=np.clip(frame["Y"] - frame["T"] * frame["X3"], -4, 5))
-    with seeded_noise(3):
-        fit = pc.privcate("Y ~ T | X1 + X2 + X3", flat, learner="auto", eps=4.0, bounds=SADDLE)
+    fit = privcate("Y ~ T | X1 + X2 + X3", flat, learner="auto", eps=4.0, bounds=SADDLE, seed=3)
     assert float(fit.predict(flat)["estimate"].std()) < 0.1
 
 
@@ -163,16 +154,9 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
 
 def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
     """Moments of what an effect leaves, plus G beta, are those of the effect: an identity."""
-    seen, release = [], meta.second_release
-
-    def spy(*given: Any) -> Any:
-        found, products = release(*given)
-        seen.append((given[2], found))
-        return found, products
-
-    with textbook(least_left=1.0), mock.patch.object(meta, "second_release", spy):
+    with textbook(least_left=1.0), spied(meta, "second_release") as calls:
         pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
-    ((first, both),) = seen
+    (((*_, first, _), (both, _)),) = calls
     assert np.abs(first.cross).max() > 10
     assert both.cross == pytest.approx(first.cross, abs=5e-3)
 
@@ -188,8 +172,7 @@ def steep(n: int = 8000) -> tuple[pd.DataFrame, Any]:
 
 def test_a_second_release_needs_less_range() -> None:
     frame, effect = steep()
-    with seeded_noise(4):
-        fit = pc.privcate("Y ~ T | X1", frame, bounds={"Y": (-7, 7), "X1": (-1, 1)}, eps=1.0)
+    fit = privcate("Y ~ T | X1", frame, bounds={"Y": (-7, 7), "X1": (-1, 1)}, eps=1.0, seed=4)
     first, second = fit.budget[fit.budget["query"].str.startswith("residual product")].to_dict(
         "records"
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from textbook import weight_limits
 
-import privcausal as pc
 from privcausal.estimators import averages, nuisances
 from privcausal.inference.confounding import Remainder
 from privcausal.request.terms import ATE_TERM
-from privcausal.testing import seeded_noise
 
 BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
 
@@ -29,8 +29,7 @@ def study(n: int, pull: float, seed: int = 1) -> pd.DataFrame:
 
 
 def fitted(frame: pd.DataFrame, eps: float, seed: int = 1, **options: Any) -> Any:
-    with seeded_noise(seed):
-        return pc.private("Y ~ T | X", frame, eps=eps, bounds=BOUNDS, **options)
+    return private("Y ~ T | X", frame, eps=eps, bounds=BOUNDS, **options, seed=seed)
 
 
 def test_a_known_propensity_has_no_limit() -> None:
@@ -72,33 +71,28 @@ def test_the_least_predicted_error_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.5, 0.4])
-def test_an_error_of_the_effect_moves_the_mean_score_as_stated(
-    limit: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_effect_moves_the_mean_score_as_stated(limit: float) -> None:
     """All else is right: outcomes have the means eta + (t - f) tau, and the score limits f to e."""
     x = np.linspace(-1, 1, 4001)
     f, e = 0.5 + 0.3 * x, np.full(4001, limit)
     tau, used = 1 + 0.8 * x + x**2, np.full(4001, 0.4)
     none = np.zeros((1, 1))
-    monkeypatch.setattr(nuisances, "_uncut", lambda _: lambda _: f)
-    monkeypatch.setattr(nuisances, "_move", lambda *_: none)
-    monkeypatch.setattr(nuisances, "_averaged", lambda *_: (none, none[0]))
     pair = SimpleNamespace(remainder=lambda *_: Remainder(0.0, 0.0), slopes=(none[0], none[0]))
     part = nuisances.FoldFit(lambda _: e, *[None] * 2, pair)  # type: ignore[arg-type]
     law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
     state: Any = SimpleNamespace(rows=x, features=None, clip=0.1)
-    stated = nuisances.remainder(state, [part], ATE_TERM, law)
+    parts = {"_uncut": lambda _: lambda _: f, "_move": lambda *_: none}
+    with mock.patch.multiple(nuisances, **parts, _averaged=lambda *_: (none, none[0])):
+        stated = nuisances.remainder(state, [part], ATE_TERM, law)
     left = f * (1 - f) * (tau - used)  # of the treated and of the controls
     estimate = np.mean(used + left / e + left / (1 - e))
     assert stated.sd == pytest.approx(abs(estimate - tau.mean()))
 
 
 @pytest.mark.slow
-def test_the_report_says_how_much_a_row_weighs(tmp_path: Any) -> None:
+def test_the_report_says_how_much_a_row_weighs(page_of: Any, reloaded: Any) -> None:
     fit = fitted(study(1500, 0.0), 0.3)
     assert np.isfinite(fit.estimate.averages.weight)
-    fit.report(tmp_path / "report.html")
-    assert "difference in means" in (tmp_path / "report.html").read_text("utf-8")
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    assert "difference in means" in page_of(fit)
+    again = reloaded(fit)
     assert again.estimate.averages.weight == fit.estimate.averages.weight

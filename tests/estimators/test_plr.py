@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from fits import missed, private
 from textbook import textbook
 
 import privcausal as pc
@@ -39,7 +40,7 @@ def study(kind: str, n: int, seed: int = 0) -> pd.DataFrame:
 
 def fit(kind: str, data: pd.DataFrame, **options: Any) -> Any:
     bounds = options.pop("bounds", BOUNDS | TREATMENTS[kind])
-    return pc.private(FORMULA, data, estimand="PLR", bounds=bounds, **options)
+    return private(FORMULA, data, estimand="PLR", bounds=bounds, **options)
 
 
 @pytest.mark.parametrize("kind", TREATMENTS)
@@ -63,33 +64,27 @@ def test_without_noise_it_is_least_squares(kind: str) -> None:
 def test_intervals_cover(kind: str) -> None:
     """Of 40 fits, at most 5 miss (a chance of 2e-3 at 95 %)."""
     truth = np.array([0.5, 1.0, -0.4] if kind == "several arms" else [0.5])
-    missed = np.zeros(len(truth))
-    for seed in range(40):
-        with seeded_noise(seed):
-            limits = fit(kind, study(kind, 3000, seed + 1), eps=1.0).conf_int().to_numpy()
-        missed += (limits[:, 0] > truth) | (limits[:, 1] < truth)
-    assert (missed <= 5).all()
+    fits = (fit(kind, study(kind, 3000, seed + 1), eps=1.0, seed=seed) for seed in range(40))
+    assert (missed(fits, truth) <= 5).all()
 
 
 @pytest.mark.slow
 def test_a_slope_is_per_unit_of_the_treatment() -> None:
-    data = study("a number", 2000)
-    bounds = BOUNDS | {"T": (-20, 20)}
-    with seeded_noise(1):
-        one = fit("a number", data, bounds=bounds)
-    with seeded_noise(1):
-        other = fit("a number", data.assign(T=100 * data["T"]), bounds=bounds | {"T": (-2e3, 2e3)})
+    data, bounds = study("a number", 2000), BOUNDS | {"T": (-20, 20)}
+    one = fit("a number", data, bounds=bounds, seed=1)
+    bounds["T"] = (-2e3, 2e3)
+    other = fit("a number", data.assign(T=100 * data["T"]), bounds=bounds, seed=1)
     assert other.params["PLR"] == pytest.approx(one.params["PLR"] / 100)
     assert other.bse["PLR"] == pytest.approx(one.bse["PLR"] / 100)
 
 
 @pytest.mark.slow
 def test_loose_bounds_of_the_treatment_cost_little() -> None:
-    data, widths = study("a number", 20_000), []
-    for reach in (5, 100):
-        with seeded_noise(3):
-            found = fit("a number", data, bounds=BOUNDS | {"T": (2 - reach, 2 + reach)})
-        widths.append(found.bse["PLR"])
+    data = study("a number", 20_000)
+    widths = [
+        fit("a number", data, bounds=BOUNDS | {"T": (2 - reach, 2 + reach)}, seed=3).bse["PLR"]
+        for reach in (5, 100)
+    ]
     assert widths[1] < 1.5 * widths[0]
 
 
@@ -118,8 +113,7 @@ def test_rows_without_a_dose_do_not_set_the_threshold() -> None:
     y = x @ [1, 0.5, 0.3] + 0.5 * t + rng.normal(size=3000)
     data = pd.DataFrame(x, columns=list("abc")).assign(T=t, Y=y)
     bounds = dict.fromkeys("abc", (-4, 4)) | {"T": (0, 8), "Y": (-8, 12)}
-    with seeded_noise(30):
-        found = pc.private("Y ~ T | a + b + c", data, estimand="PLR", bounds=bounds, eps=1)
+    found = private("Y ~ T | a + b + c", data, estimand="PLR", bounds=bounds, eps=1, seed=30)
     low, high = found.conf_int().iloc[0]
     assert low <= 0.5 <= high
     assert high - low < 20  # the width of the bounds of Y: with the largest detected size, 7e10
@@ -127,17 +121,15 @@ def test_rows_without_a_dose_do_not_set_the_threshold() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TREATMENTS)
-def test_what_results_say(kind: str, tmp_path: Any) -> None:
-    with seeded_noise(0):
-        found = fit(kind, study(kind, 1000))
+def test_what_results_say(kind: str, tmp_path: Any, reloaded: Any) -> None:
+    found = fit(kind, study(kind, 1000), seed=0)
     text = str(found.summary(full=True))
     assert "Private Partially Linear Effect" in text
     assert {"a number": "T in [-20, 20]", "several arms": "3 arms vs. a"}[kind] in text
     assert "clipped to [" not in text  # no propensity divides
     terms = ["T[T.b]", "T[T.c]", "T[T.d]"] if kind == "several arms" else ["PLR"]
     assert found.params.index.tolist() == terms
-    found.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").params.equals(found.params)
+    assert reloaded(found).params.equals(found.params)
     assert found.sensitivity().term == terms[0]
     found.report(tmp_path / "report.html")
     plan = pc.plan(FORMULA, n=1000, bounds=BOUNDS | TREATMENTS[kind], estimand="PLR")
@@ -147,8 +139,7 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
 
 
 def test_no_slope_of_an_arm_exceeds_the_width_of_the_bounds() -> None:
-    with seeded_noise(1):
-        found = fit("several arms", study("several arms", 500), eps=0.05)
+    found = fit("several arms", study("several arms", 500), eps=0.05, seed=1)
     assert (np.abs(found.estimate.averages.estimate) + found.bse > 80).any(), "the noise is large"
     assert (found.conf_int().abs() <= 80).all(axis=None)
 
@@ -178,11 +169,10 @@ def test_the_slope_of_two_arms_is_the_ato(options: dict[str, Any], labels: Any) 
     names = np.array(labels or [0, 1])
     data["T"] = names[(data["T"] > 2).astype(int)]
     bounds = BOUNDS | ({"T": labels} if labels else {})
-    found = []
-    for estimand in ("PLR", "ATO"):
-        with seeded_noise(3):
-            found.append(pc.private(FORMULA, data, estimand=estimand, bounds=bounds, **options))
-    one, two = found
+    one, two = (
+        private(FORMULA, data, estimand=estimand, bounds=bounds, seed=3, **options)
+        for estimand in ("PLR", "ATO")
+    )
     assert one.params.index[0] == "ATO"
     pd.testing.assert_frame_equal(one.tidy(), two.tidy())
     assert str(one.summary()) == str(two.summary())

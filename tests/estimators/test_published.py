@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import made_again, seedable
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyRegressor
@@ -43,6 +44,7 @@ def study(n: int = 600, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"Y": np.clip(y, -1, 3), "T": t, "X1": x, "G": g})
 
 
+@seedable
 def paper(frame: pd.DataFrame, base: Any = BASE, formula: str = FORMULA, **options: Any) -> Any:
     return pc.paper.private(formula, frame, base=base, **{"eps": 1.0, "bounds": BOUNDS, **options})
 
@@ -104,8 +106,7 @@ def test_estimate_and_width_are_those_of_the_paper(shares: tuple[float, float]) 
     assert second.query.scale * square_unit == pytest.approx(
         max(gamma**2 - square, square) * k(n, b, b * 1e-5), rel=3e-3
     )
-    with zero_noise():
-        fit = paper(frame, pc.bases.Sklearn.kernel(), shares=given)
+    fit = paper(frame, pc.bases.Sklearn.kernel(), shares=given, exact=True)
     assert fit.params["ATE"] == pytest.approx(tau, abs=1e-7)
     variance = square + gamma**2 * 50 * np.log(n) * np.log(2 / (a * 1e-5)) / (n * a**2)
     assert fit.bse["ATE"] == pytest.approx(np.sqrt(variance / n), rel=1e-3)
@@ -268,11 +269,10 @@ def test_the_guarantee_is_the_published_one(fitted: Any) -> None:
 
 
 @pytest.mark.slow
-def test_every_output_says_published(fitted: Any, halves: Any, tmp_path: Path) -> None:
+def test_every_output_says_published(fitted: Any, halves: Any, page_of: Any) -> None:
     for fit in (fitted, halves):
         for audience in ("technical", "public"):
-            fit.report(tmp_path / "fit.html", audience)
-            page = (tmp_path / "fit.html").read_text("utf-8")
+            page = page_of(fit, audience)
             assert "CLAIMED, NOT PROVEN" in page
             assert "This guarantee is claimed, not proven." in page
         text = str(fit.summary())
@@ -283,10 +283,9 @@ def test_every_output_says_published(fitted: Any, halves: Any, tmp_path: Path) -
         fit.plot("coef"), fit.plot("budget")
 
 
-def test_a_saved_fit_comes_back(fitted: Any, halves: Any, tmp_path: Path) -> None:
+def test_a_saved_fit_comes_back(fitted: Any, halves: Any, reloaded: Any) -> None:
     for fit in (fitted, halves):
-        fit.save(tmp_path / "fit.json")
-        again = pc.load(tmp_path / "fit.json")
+        again = reloaded(fit)
         assert again.guarantee.kind == "published"
         assert again.guarantee.statement == fit.guarantee.statement
         pd.testing.assert_frame_equal(again.tidy(), fit.tidy())
@@ -296,10 +295,7 @@ def test_a_saved_fit_comes_back(fitted: Any, halves: Any, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_the_call_can_be_run_again(fitted: Any) -> None:
     kernel = paper(study(900), pc.bases.Sklearn.kernel())
-    scope: dict[str, Any] = {"data": study(900)}
-    made = kernel.call.replace("pc.paper.private(", "again = pc.paper.private(")
-    exec(made, scope)
-    assert scope["again"].call == kernel.call
+    assert made_again(kernel, study(900)).call == kernel.call
     assert "Sklearn(propensity=LogisticRegression(), outcome=LinearRegression())" in fitted.call
 
 
@@ -317,7 +313,7 @@ def test_nuisances_that_are_not_private_are_nowhere(fitted: Any, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:
+def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path, page_of: Any) -> None:
     """gamma is an exact function of the rows: neither it nor a share of variance may be told."""
     assert fitted.budget["noise_sd"].isna().all() and fitted.budget["sensitivity"].isna().all()
     assert fitted.ate["se_sampling"].isna().all()
@@ -325,8 +321,7 @@ def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:
     with recorded(0) as noise:
         fit = paper(study())
     fit.save(tmp_path / "fit.json")
-    fit.report(tmp_path / "fit.html")
-    shown = (tmp_path / "fit.json").read_text() + (tmp_path / "fit.html").read_text()
+    shown = (tmp_path / "fit.json").read_text() + page_of(fit)
     scale = noise.calls[0].query.scale * 40 * 2.0**-30
     for secret in (scale, scale**2, noise.calls[0].query.scale):
         assert f"{secret:.5g}" not in shown
@@ -412,12 +407,6 @@ def test_the_minimum_is_that_of_each_share(tmp_path: Path) -> None:
         paper(study(54), eps=200.0, **strict)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 10])
-def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
-    fit = paper(study(rows), eps=20.0)
-    assert np.isfinite(fit.params).all() and (fit.bse > 0).all()
-
-
 # -- what is refused, before anything is spent ---------------------------------------------------
 
 
@@ -449,12 +438,10 @@ def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
         ({"base": KernelRidge()}, pc.CapabilityError, "Base of type KernelRidge is unknown"),
     ],
 )
-def test_refused(options: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5, allow_published=True)
+def test_refused(options: Any, error: type[Exception], words: str, unspent: Any) -> None:
     frame = study().assign(pid=range(600), p=0.5)
     with pytest.raises(error, match=words):
-        paper(frame, **{"base": BASE, "ledger": ledger, **options})
-    assert ledger.history.empty
+        paper(frame, **{"base": BASE, "ledger": unspent, **options})
 
 
 def test_other_estimands_are_refused() -> None:
@@ -571,10 +558,18 @@ def test_an_estimator_that_fails_is_told_in_constant_words() -> None:
     assert "bad value" not in str(failed.value)
 
 
-@pytest.mark.parametrize("arm", [0, 1])
-def test_one_arm_alone_is_no_error(arm: int) -> None:
-    fit = paper(study().assign(T=arm))
-    assert np.isfinite(fit.params).all()
+@pytest.mark.parametrize(
+    ("frame", "eps"),
+    [
+        *((study().assign(T=arm), 1.0) for arm in (0, 1)),
+        *((study(rows), 20.0) for rows in (1, 2, 3, 10)),
+    ],
+)
+def test_one_arm_alone_and_tiny_tables_are_noise_and_no_error(
+    frame: pd.DataFrame, eps: float
+) -> None:
+    fit = paper(frame, eps=eps)
+    assert np.isfinite(fit.params).all() and (fit.bse > 0).all()
 
 
 def test_the_mechanism_has_a_floor_of_rows() -> None:

@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate, spied
 from textbook import textbook
 
 import privcausal as pc
@@ -16,7 +17,6 @@ from privcausal.estimators import meta
 from privcausal.estimators.bases import Gam
 from privcausal.features.basis import Interactions
 from privcausal.inference.effects import Effect
-from privcausal.testing import seeded_noise
 
 BOUNDS = {"Y": (-4, 6), "X1": (0, 1), "X2": (0, 1), "X3": (0, 1), "G": ["a", "b"]}
 FORMULA = "Y ~ T | X1 + X2 + X3 + C(G)"
@@ -42,8 +42,7 @@ def study(n: int, product: bool = True) -> pd.DataFrame:
 
 @lru_cache
 def fitted(n: int, product: bool = True, **options: Any) -> Any:
-    with seeded_noise(6):
-        return pc.privcate(FORMULA, study(n, product), bounds=BOUNDS, eps=1.0, **options)
+    return privcate(FORMULA, study(n, product), bounds=BOUNDS, eps=1.0, **options, seed=6)
 
 
 def products(fit: Any) -> list[Any]:
@@ -90,10 +89,9 @@ def test_a_small_study_is_not_asked_for_products() -> None:
 
 
 @pytest.mark.slow
-def test_a_saved_effect_has_its_products(tmp_path: Any) -> None:
+def test_a_saved_effect_has_its_products(reloaded: Any) -> None:
     fit = fitted(16_000)
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fit)
     frame = study(16_000).head(100)
     pd.testing.assert_frame_equal(fit.predict(frame), again.predict(frame), check_exact=True)
 
@@ -114,19 +112,10 @@ def test_the_booster_has_them_as_pairs() -> None:
 @pytest.mark.slow
 def test_without_noise_both_releases_say_the_same() -> None:
     """Whatever the layout: moments of what an effect leaves, plus G beta, per stretch."""
-    seen, release = [], meta.second_release
-
-    def spy(*given: Any) -> Any:
-        out = release(*given)
-        seen.append((given[2], out[0]))
-        return out
-
-    with (
-        textbook(least_left=1.0, rescaled_norm_quantile=1.0),
-        mock.patch.object(meta, "second_release", spy),
-    ):
+    priors = {"least_left": 1.0, "rescaled_norm_quantile": 1.0}
+    with textbook(**priors), spied(meta, "second_release") as calls:
         pc.privcate(FORMULA, study(16_000), bounds=BOUNDS, eps=1.0)
-    ((first, second),) = seen
+    (((*_, first, _), (second, _)),) = calls
     size = np.abs(first.cross).max()
     # (T - e)^2 was replaced by e (1 - e) in G, and the Gram shrunk: near, not equal
     assert second.cross == pytest.approx(first.cross, abs=0.05 * size)
@@ -137,8 +126,7 @@ def test_where_moments_speak_of_nothing_no_product_is_believed() -> None:
     """12 trials without any product, whose mean square would be .44."""
     found = []
     for seed in range(12):
-        with seeded_noise(100 + seed):
-            fit = pc.privcate(FORMULA, study(4000, False), bounds=BOUNDS, eps=1.0)
+        fit = privcate(FORMULA, study(4000, False), bounds=BOUNDS, eps=1.0, seed=100 + seed)
         found.append(sum(float(p.additive.coef @ p.additive.coef) for p in products(fit)))
     assert np.mean(found) < 0.02
 
@@ -154,8 +142,7 @@ def test_where_moments_speak_of_nothing_no_product_is_believed() -> None:
 )
 def test_terms_of_any_kind_have_products_and_become_pairs(modifiers: str, names: set[str]) -> None:
     """Of two modifiers each, levels but the last; the booster is right in the middle of bins."""
-    with seeded_noise(8):
-        fit = pc.privcate(f"Y ~ T | {modifiers} | X3", study(16_000), bounds=BOUNDS, eps=4.0)
+    fit = privcate(f"Y ~ T | {modifiers} | X3", study(16_000), bounds=BOUNDS, eps=4.0, seed=8)
     (piece,) = products(fit)
     assert set(piece.additive.features.names) == names
     made = fit.to_interpret()

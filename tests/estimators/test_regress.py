@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from fits import made_again, privcate, regress, spied
 from scipy.stats import chi2, ncx2
 
 import privcausal as pc
@@ -37,17 +38,28 @@ ROWS = table(3000, 1)
 
 
 def without_noise(formula: str, **options: Any) -> pc.RegressionResult:
-    with zero_noise():
-        return pc.regress(formula, ROWS, bounds=BOUNDS, **options)
+    return regress(formula, ROWS, bounds=BOUNDS, **options, exact=True)
+
+
+FORMULAS = ["y ~ a + b", "y ~ a * b + C(k)", "y ~ I(b ** 2) + I(a ** 2)", "y ~ C(k):a", "y ~ 1"]
 
 
 @pytest.mark.parametrize(
-    "formula", ["y ~ a + b", "y ~ a * b + C(k)", "y ~ I(b ** 2) + I(a ** 2)", "y ~ C(k):a", "y ~ 1"]
+    ("formula", "cov_type", "weights"),
+    [
+        *((formula, "nonrobust", None) for formula in FORMULAS),
+        *(("y ~ a * b + C(k)", cov_type, None) for cov_type in ("HC0", "HC1")),
+        *(("y ~ a + b", cov_type, "w") for cov_type in ("nonrobust", "HC0", "HC1")),
+    ],
 )
-def test_without_noise_it_is_least_squares(formula: str) -> None:
-    fit, known = without_noise(formula), smf.ols(formula, ROWS).fit()
+def test_without_noise_it_is_least_squares(formula: str, cov_type: Any, weights: Any) -> None:
+    """HC to a thousandth: what is left of a row's score after the second fit is cut where it was
+    before, and the largest few lose a little."""
+    fit = without_noise(formula, weights=weights, control=pc.Control(cov_type=cov_type))
+    model = smf.wls(formula, ROWS, weights=ROWS["w"]) if weights else smf.ols(formula, ROWS)
+    known, rtol = model.fit(cov_type=cov_type), 1e-4 if cov_type == "nonrobust" else 1e-3
     np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-4)
+    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=rtol)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +80,7 @@ def test_names_and_codings_are_those_of_statsmodels(term: str) -> None:
     rows = ROWS.assign(t=ROWS.a < 0.4, i=1 * (ROWS.b > 2))
     known = smf.ols(f"y ~ {term}", rows).fit()
     for declared in ({}, {"t": [False, True]}):
-        with zero_noise():
-            fit = pc.regress(f"y ~ {term}", rows, bounds=BOUNDS | {"i": [0, 1]} | declared)
+        fit = regress(f"y ~ {term}", rows, bounds=BOUNDS | {"i": [0, 1]} | declared, exact=True)
         assert sorted(fit.params.index) == sorted(known.params.index)
         np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-3, atol=1e-3)
 
@@ -116,13 +127,11 @@ def test_a_term_that_jumps_at_a_point_is_a_usual_column(terms: str) -> None:
     params, bse = (
         x.rename(lambda name: name.replace("[T.True]", "")) for x in (known.params, known.bse)
     )
-    with zero_noise():
-        fit = pc.regress(f"y ~ {terms}", rows, bounds=POINT_BOUNDS)
+    fit = regress(f"y ~ {terms}", rows, bounds=POINT_BOUNDS, exact=True)
     names = fit.params.index
     np.testing.assert_allclose(fit.params, params[names], atol=1e-3)
     np.testing.assert_allclose(fit.bse, bse[names], rtol=1e-3)
-    with seeded_noise(1):
-        noisy = pc.regress(f"y ~ {terms}", rows, eps=5, bounds=POINT_BOUNDS)
+    noisy = regress(f"y ~ {terms}", rows, eps=5, bounds=POINT_BOUNDS, seed=1)
     assert (noisy.bse < 6 * bse[names]).all()
     assert (abs(noisy.params - params[names]) < 5 * noisy.bse).all()  # 1e-6 for two
 
@@ -139,8 +148,7 @@ def test_a_plan_has_rows_where_a_term_jumps(terms: str) -> None:
 
 def test_effects_at_a_point_are_those_of_its_rows() -> None:
     rows = points(5000, 8)
-    with seeded_noise(1):
-        fit = pc.privcate("z ~ t | I(cigs > 0)", rows, eps=5, bounds=POINT_BOUNDS)
+    fit = privcate("z ~ t | I(cigs > 0)", rows, eps=5, bounds=POINT_BOUNDS, seed=1)
     at = fit.predict({"cigs": [0, 10]})
     assert (abs(at["estimate"] - [1.0, 1.5]) < 5 * at["std_error"]).all()  # 1e-6 for two
     assert (at["std_error"] < 0.1).all()
@@ -150,19 +158,9 @@ def test_effects_at_a_point_are_those_of_its_rows() -> None:
 def test_rows_of_weight_zero_are_not_observations(share: float) -> None:
     """Standard errors for equal variances are those without such rows, as in R."""
     rows = ROWS.assign(w=np.random.default_rng(2).random(len(ROWS)) < share).astype({"w": float})
-    with zero_noise():
-        fit = pc.regress("y ~ a", rows, bounds=BOUNDS | {"w": (0, 1)}, weights="w")
+    fit = regress("y ~ a", rows, bounds=BOUNDS | {"w": (0, 1)}, weights="w", exact=True)
     known = smf.ols("y ~ a", rows[rows.w > 0]).fit()
     np.testing.assert_allclose(fit.params, known.params[fit.params.index], atol=1e-3)
-    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
-
-
-@pytest.mark.parametrize("cov_type", ["HC0", "HC1"])
-def test_without_noise_hc_is_that_of_statsmodels(cov_type: Any) -> None:
-    """To a thousandth: what is left of a row's score after the second fit is cut where it was
-    before, and the largest few lose a little."""
-    fit = without_noise("y ~ a * b + C(k)", control=pc.Control(cov_type=cov_type))
-    known = smf.ols("y ~ a * b + C(k)", ROWS).fit(cov_type=cov_type)
     np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
 
 
@@ -182,20 +180,11 @@ def test_hc1_is_hc0_by_the_factor_of_statsmodels() -> None:
         assert cov_type in str(fit.summary(full=True))
 
 
-@pytest.mark.parametrize("cov_type", ["nonrobust", "HC0", "HC1"])
-def test_without_noise_weights_are_those_of_weighted_least_squares(cov_type: Any) -> None:
-    fit = without_noise("y ~ a + b", weights="w", control=pc.Control(cov_type=cov_type))
-    known = smf.wls("y ~ a + b", ROWS, weights=ROWS["w"]).fit(cov_type=cov_type)
-    np.testing.assert_allclose(fit.params, known.params, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(fit.bse, known.bse, rtol=1e-4 if cov_type == "nonrobust" else 1e-3)
-
-
 def test_without_noise_rows_with_missing_values_are_left_out() -> None:
     holes = ROWS.copy()
     holes.loc[::7, "y"] = np.nan
     holes.loc[::11, "k"] = None
-    with zero_noise():
-        fit = pc.regress("y ~ a + C(k)", holes, bounds=BOUNDS)
+    fit = regress("y ~ a + C(k)", holes, bounds=BOUNDS, exact=True)
     known = smf.ols("y ~ a + C(k)", holes).fit()
     np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-4, atol=1e-4)
 
@@ -255,11 +244,10 @@ def test_constraints_on_names_with_spaces() -> None:
 
 @pytest.mark.parametrize("name", ["my col", "a.b", "50%"])
 def test_levels_of_factors_with_quoted_names_can_be_compared(name: str) -> None:
-    with zero_noise():
-        fit = pc.regress(
-            f"y ~ a + C(`{name}`)", ROWS.rename(columns={"k": name}),
-            bounds={"a": (0, 1), "y": (-60, 60), name: list("uvw")},
-        )  # fmt: skip
+    fit = regress(
+        f"y ~ a + C(`{name}`)", ROWS.rename(columns={"k": name}),
+        bounds={"a": (0, 1), "y": (-60, 60), name: list("uvw")}, exact=True
+    )  # fmt: skip
     known = without_noise("y ~ a + C(k)").t_test_pairwise("k").frame
     v, w = (f"C(`{name}`)[T.{level}]" for level in "vw")
     assert {v, w} < {*fit.params.index}
@@ -292,8 +280,9 @@ def test_intervals_cover(neighbors: Any) -> None:
         rng = np.random.default_rng([7, seed])
         rows = table(4000, seed)
         rows["y"] = 1 + 2 * rows.a - rows.b + 2 * (rows.k == "w") + rng.normal(size=4000)
-        with seeded_noise(seed):
-            fit = pc.regress("y ~ a + b + C(k)", rows, bounds=BOUNDS, neighbors=neighbors, eps=2)
+        fit = regress(
+            "y ~ a + b + C(k)", rows, bounds=BOUNDS, neighbors=neighbors, eps=2, seed=seed
+        )
         limits = fit.conf_int().loc[list(truth)]
         seen = limits.notna().all(axis=1)
         inside = (limits[0] <= pd.Series(truth)) & (pd.Series(truth) <= limits[1])
@@ -315,8 +304,7 @@ def test_a_factor_with_many_levels() -> None:
         x = 0.5 * effects[state] + rng.normal(size=20_000)
         y = 0.3 * x + effects[state] + rng.normal(size=20_000)
         rows = pd.DataFrame({"y": y, "x": x, "state": state.astype(str)})
-        with seeded_noise(seed):
-            fit = pc.regress("y ~ x + C(state)", rows, bounds=bounds)
+        fit = regress("y ~ x + C(state)", rows, bounds=bounds, seed=seed)
         errors.append(fit.params["x"] - 0.3)
         covered += int(fit.conf_int().loc["x", 0] <= 0.3 <= fit.conf_int().loc["x", 1])
     assert covered >= 2
@@ -348,8 +336,7 @@ def test_an_outcome_that_is_mostly_zero_has_finite_wide_intervals(zeros: float) 
     y = np.where(rng.random(1000) < zeros, 0.0, rng.exponential(10, 1000)).clip(0, 100)
     bounds = {"x": (0, 1), "y": (0, 100)}
     for seed in range(5):
-        with seeded_noise(seed):
-            fit = pc.regress("y ~ x", pd.DataFrame({"x": x, "y": y}), bounds=bounds)
+        fit = regress("y ~ x", pd.DataFrame({"x": x, "y": y}), bounds=bounds, seed=seed)
         assert np.isfinite(fit.conf_int()).all(axis=None)
         assert float(np.diff(fit.conf_int().loc["x"])[0]) > 3.9 * y.std() / np.sqrt(1000 / 12)
 
@@ -370,23 +357,17 @@ def test_outliers_at_one_end_of_a_column_are_covered(zeros: float) -> None:
     truth = smf.ols("y ~ x", rows(1_000_000)).fit().params["x"]
     for seed in range(20):
         for eps in (1, 4, 10):
-            with seeded_noise(seed):
-                fit = pc.regress(
-                    "y ~ x", rows(5000), bounds=bounds, eps=eps, control=pc.Control(cov_type="HC0")
-                )
+            fit = regress(
+                "y ~ x",
+                rows(5000),
+                bounds=bounds,
+                eps=eps,
+                control=pc.Control(cov_type="HC0"),
+                seed=seed,
+            )
             low, high = fit.conf_int().loc["x"]
             covered += int(low <= truth <= high)
     assert covered >= 48
-
-
-def test_a_long_tail_alerts() -> None:
-    usual, rng = table(20_000, 3), np.random.default_rng(4)
-    tall = usual.assign(y=np.exp(1.5 * rng.normal(size=len(usual)) + 0.2 * usual["b"]))
-    with seeded_noise(2):
-        far = pc.regress("y ~ a + b", tall, bounds={**BOUNDS, "y": (0, 500)}, eps=4)
-        near = pc.regress("y ~ a + b", usual, bounds=BOUNDS, eps=4)
-    assert "tail" in far.alerts
-    assert "tail" not in near.alerts
 
 
 @pytest.mark.parametrize("share", [0.97, 1.0])
@@ -396,21 +377,17 @@ def test_an_outcome_at_one_value_has_a_result(share: float) -> None:
     y = np.where(rng.random(2000) < share, 3.0, rng.integers(1, 6, 2000))
     rows = pd.DataFrame({"y": y, "a": rng.uniform(size=2000)})
     for eps in (0.1, 1, 10):
-        with seeded_noise(4):
-            fit = pc.regress("y ~ a", rows, bounds={"y": (1, 5), "a": (0, 1)}, eps=eps)
+        fit = regress("y ~ a", rows, bounds={"y": (1, 5), "a": (0, 1)}, eps=eps, seed=4)
         limits = fit.conf_int().loc["a"]
         assert np.isfinite(fit.conf_int()).all(axis=None)
         assert limits[0] <= 0 <= limits[1]
 
 
-def test_rows_are_read_five_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, sums = [], Passes.sums
-    monkeypatch.setattr(Passes, "sums", lambda self, asked: read.append(1) or sums(self, asked))
-    for cov_type, most in (("nonrobust", 4), ("HC1", 5)):
-        read.clear()
-        with seeded_noise(1):
-            pc.regress("y ~ a + b", ROWS, bounds=BOUNDS, control=pc.Control(cov_type=cov_type))
-        assert len(read) == most
+@pytest.mark.parametrize(("cov_type", "most"), [("nonrobust", 4), ("HC1", 5)])
+def test_rows_are_read_five_times(cov_type: Any, most: int) -> None:
+    with spied(Passes, "sums") as read:
+        regress("y ~ a + b", ROWS, bounds=BOUNDS, control=pc.Control(cov_type=cov_type), seed=1)
+    assert len(read) == most
 
 
 def test_the_residuals_decide_the_width() -> None:
@@ -423,8 +400,7 @@ def test_the_residuals_decide_the_width() -> None:
     bounds = {"p": (-5, 5), "q": (-5, 5), "r": (-5, 5)}
     widths = []
     for reach in (20, 200):
-        with seeded_noise(3):
-            fit = pc.regress("y ~ p + q + r", rows, bounds={**bounds, "y": (-reach, reach)})
+        fit = regress("y ~ p + q + r", rows, bounds={**bounds, "y": (-reach, reach)}, seed=3)
         half = np.diff(fit.conf_int().loc[["p", "q", "r"]])[:, 0] / 2
         widths.append(float(half.mean()) / (1.96 / np.sqrt(5000)))
     assert widths[0] < 2.5
@@ -437,13 +413,11 @@ def test_alerts_name_leverage_and_bias() -> None:
         rng.random(20_000) < 0.005, rng.uniform(500, 1000, 20_000), rng.gamma(2, 5, 20_000)
     )
     rows = pd.DataFrame({"far": far, "y": 0.01 * far + rng.normal(size=20_000)})
-    with seeded_noise(2):
-        fit = pc.regress("y ~ far", rows, bounds={"far": (0, 1000), "y": (-20, 40)}, eps=8)
+    fit = regress("y ~ far", rows, bounds={"far": (0, 1000), "y": (-20, 40)}, eps=8, seed=2)
     assert "leverage" in fit.alerts
     spend = np.where(rng.random(5000) < 0.03, np.exp(rng.normal(4, 1, 5000)), 0).clip(0, 2000)
     some = pd.DataFrame({"y": spend, "a": rng.uniform(size=5000)})
-    with seeded_noise(2):
-        sparse = pc.regress("y ~ a", some, bounds={"y": (0, 2000), "a": (0, 1)}, eps=0.5)
+    sparse = regress("y ~ a", some, bounds={"y": (0, 2000), "a": (0, 1)}, eps=0.5, seed=2)
     assert "bias" in sparse.alerts
     biased = sparse.tidy().set_index("term")
     assert (biased["max_bias"] > biased["std_error"]).any()
@@ -469,23 +443,20 @@ def test_a_treatment_is_nearly_as_accurate_as_its_adjusted_average() -> None:
 
 def test_bounds_a_hundred_times_too_wide_are_advised_to_be_narrower() -> None:
     usual = table(3000, 3)
-    with seeded_noise(2):
-        fit = pc.regress("y ~ a + b", usual, bounds={**BOUNDS, "y": (-1000, 1000)})
+    fit = regress("y ~ a + b", usual, bounds={**BOUNDS, "y": (-1000, 1000)}, seed=2)
     assert "Declare narrower bounds" in fit.alerts["tail"]
 
 
-def test_the_logarithm_is_advised_for_amounts_only() -> None:
+def test_long_tails_alert_and_the_logarithm_is_advised_for_amounts_only() -> None:
     """Not for an outcome that can be negative, nor for one that already is a logarithm."""
     usual, rng = table(20_000, 3), np.random.default_rng(4)
+    assert "tail" not in regress("y ~ a + b", usual, bounds=BOUNDS, eps=4, seed=2).alerts
     tall = np.exp(1.5 * rng.normal(size=len(usual)))
     far = {"wage": (tall, (0, 500)), "log_wage": (tall, (0, 500)), "gain": (tall - 2, (-2, 500)),
            "pay": (np.clip(15 + tall / 5, 0, 100), (0, 100))}  # fmt: skip
     for name, (values, bounds) in far.items():
-        with seeded_noise(2):
-            fit = pc.regress(
-                f"{name} ~ a + b", usual.assign(**{name: values}),
-                bounds={**BOUNDS, name: bounds}, eps=4,
-            )  # fmt: skip
+        rows = usual.assign(**{name: values})
+        fit = regress(f"{name} ~ a + b", rows, bounds={**BOUNDS, name: bounds}, eps=4, seed=2)
         assert f"{name!r} has a long tail" in fit.alerts["tail"]
         assert ("logarithm" in fit.alerts["tail"]) == (name == "wage")
 
@@ -501,8 +472,7 @@ def test_collinear_and_constant_columns_are_named() -> None:
         ("y ~ a + ku + kv + kw", "Collinear columns: 'ku', 'kv', 'kw'."),
         ("y ~ a + same", "Nearly constant columns: 'same'."),
     ):
-        with seeded_noise(2):
-            fit = pc.regress(formula, rows, bounds=bounds, eps=4)
+        fit = regress(formula, rows, bounds=bounds, eps=4, seed=2)
         assert said in fit.alerts["collinear"]
 
 
@@ -517,8 +487,7 @@ def test_rows_of_a_unit_may_be_alike() -> None:
 def test_what_bought_bounds_cut_is_in_the_interval() -> None:
     rows = ROWS.assign(y=np.exp(ROWS["y"].clip(-2, 4)))
     declared = {name: domain for name, domain in BOUNDS.items() if name != "y"}
-    with seeded_noise(2):
-        fit = pc.regress("y ~ a + b", rows, bounds=declared, eps=8)
+    fit = regress("y ~ a + b", rows, bounds=declared, eps=8, seed=2)
     averages = fit.estimate.averages
     assert averages is not None
     assert (averages.clipping > 0).all()
@@ -527,35 +496,25 @@ def test_what_bought_bounds_cut_is_in_the_interval() -> None:
 
 @pytest.fixture(scope="module")
 def fit() -> pc.RegressionResult:
-    with seeded_noise(5):
-        return pc.regress("y ~ a + b + C(k)", ROWS, bounds=BOUNDS, eps=4)
+    return regress("y ~ a + b + C(k)", ROWS, bounds=BOUNDS, eps=4, seed=5)
 
 
-def test_it_comes_back_from_a_file(fit: pc.RegressionResult, tmp_path: Path) -> None:
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+def test_it_comes_back_from_its_file_and_its_call(fit: pc.RegressionResult, reloaded: Any) -> None:
+    again = reloaded(fit)
     assert isinstance(again, pc.RegressionResult)
     assert str(again.summary()) == str(fit.summary())
     pd.testing.assert_frame_equal(again.predict(ROWS.head(3)), fit.predict(ROWS.head(3)))
-
-
-def test_its_call_makes_it_again(fit: pc.RegressionResult) -> None:
-    with seeded_noise(5):
-        made: dict[str, Any] = {"data": ROWS}
-        source = fit.call.replace("pc.regress(", "fit = pc.regress(")
-        exec(source, made)
-    assert made["fit"].params.equals(fit.params)
+    assert made_again(fit, ROWS, seed=5).params.equals(fit.params)
 
 
 @pytest.mark.slow
-def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: Path) -> None:
+def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, page_of: Any) -> None:
     text = " ".join(str(fit.summary(full=True)).split())
     assert "Private Linear Regression" in text
     assert "Treatment" not in text
     assert "Coefficients are associations" in text
     assert "Sources of uncertainty of a" in text
-    fit.report(tmp_path / "fit.html")
-    page = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    page = page_of(fit)
     assert "A regression of" in page
     assert "Propensity" not in page
     assert "treated" not in page
@@ -563,8 +522,7 @@ def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: P
 
 def test_a_joint_test_of_correlated_terms_allows_for_the_joint_bias() -> None:
     """p is the tail of the largest noncentrality over the joint changes by clipping."""
-    with seeded_noise(5):
-        fit = pc.regress("y ~ b + I(b ** 2) + a", ROWS, eps=1, bounds=BOUNDS)
+    fit = regress("y ~ b + I(b ** 2) + a", ROWS, eps=1, bounds=BOUNDS, seed=5)
     names, found = ["b", "I(b ** 2)"], fit.estimate.averages
     at = [fit.params.index.get_loc(name) for name in names]
     inverse, value = np.linalg.inv(found.cov[np.ix_(at, at)]), found.estimate[at]
@@ -616,8 +574,7 @@ def test_what_it_cannot_do_is_refused_for_nothing(
 
 def test_a_plan_has_the_noise_of_the_fit() -> None:
     plan = pc.plan("y ~ a + b", n=3000, eps=4, bounds=BOUNDS, learner="regress", outcome_sd=5)
-    with seeded_noise(1):
-        fit = pc.regress("y ~ a + b", ROWS, bounds=BOUNDS, eps=4)
+    fit = regress("y ~ a + b", ROWS, bounds=BOUNDS, eps=4, seed=1)
     assert plan.budget["rho"].tolist() == fit.budget["rho"].tolist()
     assert "interval of a," in " ".join(str(plan).split())
     assert np.isfinite(plan.table["half-width to"]).all()
@@ -628,10 +585,14 @@ def test_files_and_engines_give_the_same_numbers(tmp_path: Path) -> None:
     ROWS.to_parquet(path)
     found = []
     for data in (ROWS, path, {name: ROWS[name].to_numpy() for name in ROWS}):
-        with seeded_noise(9):
-            fit = pc.regress(
-                "y ~ a + C(k)", data, bounds=BOUNDS, weights="w", control=pc.Control(cov_type="HC0")
-            )
+        fit = regress(
+            "y ~ a + C(k)",
+            data,
+            bounds=BOUNDS,
+            weights="w",
+            control=pc.Control(cov_type="HC0"),
+            seed=9,
+        )
         found.append((fit.params.to_numpy(), fit.bse.to_numpy()))
     for params, errors in found[1:]:
         assert np.array_equal(params, found[0][0])
@@ -647,8 +608,7 @@ def test_outcomes_that_mostly_have_one_value(share: float, bounds: tuple[float, 
     for seed in range(8):
         y = np.where(rng.random(1000) < share, 3.0, rng.integers(2, 6, 1000))
         data = pd.DataFrame({"y": y, "x": rng.uniform(-1, 1, 1000)})
-        with seeded_noise(seed):
-            fit = pc.regress("y ~ x", data, bounds={"y": bounds, "x": (-1, 1)}, eps=1)
+        fit = regress("y ~ x", data, bounds={"y": bounds, "x": (-1, 1)}, eps=1, seed=seed)
         (low, high), known = fit.conf_int().loc["x"], smf.ols("y ~ x", data).fit()
         assert (high - low) / 2 > 1.1 * 1.96 * known.bse["x"]
         assert low < known.params["x"] < high
@@ -683,8 +643,7 @@ def test_noise_is_not_taken_for_slopes(n: int, eps: float) -> None:
         frame["W"] = rng.uniform(size=n)
         frame["Y"] = 1 + frame["T"] + 0.5 * frame["X"] + rng.normal(size=n)
         bounds = {"T": (0, 1), "X": (-4, 4), "W": (0, 1), "Y": (-6, 8)}
-        with seeded_noise(seed):
-            fit = pc.regress("Y ~ T + X + W", frame, bounds=bounds, eps=eps)
+        fit = regress("Y ~ T + X + W", frame, bounds=bounds, eps=eps, seed=seed)
         low, high = fit.conf_int().loc["T"]
         misses += not low <= 1 <= high
         furthest = max(furthest, abs(fit.params["T"] - 1))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from fits import privcate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,8 +54,7 @@ def rows(n: int = 300) -> pd.DataFrame:
 def fitted(term: str, frame: Any, **options: Any) -> Any:
     bounds = {k: v for k, v in BOUNDS.items() if not (k == "g" and "levels=" in term)}
     text = term if " ~ " in term else f"Y ~ T | {term}"
-    with zero_noise():
-        return pc.privcate(text, frame, bounds=bounds, learner="r", base="linear", **options)
+    return privcate(text, frame, bounds=bounds, learner="r", base="linear", **options, exact=True)
 
 
 AS_IN_R = [
@@ -91,13 +91,12 @@ def test_a_refused_term_says_the_guides_reason(term: str, reason: str) -> None:
 
 
 @pytest.mark.slow
-def test_files_and_other_frames(tmp_path: Path) -> None:
+def test_files_and_other_frames(tmp_path: Path, reloaded: Any) -> None:
     term = "cr(x, df=4) + C(g, contr.sum) + I(x > 3) + scale(z) + log10(w)"
     frame = rows()
     frame.to_parquet(tmp_path / "rows.parquet")
     fit = fitted(term, frame)
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fit)
     odd = frame.head(6).copy()
     odd.loc[0, "x"], odd.loc[1, "x"], odd.loc[2, "z"], odd.loc[3, "g"] = np.nan, np.inf, -1e9, None
     told = fit.predict(odd)["estimate"]
@@ -113,7 +112,7 @@ def test_files_and_other_frames(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("learner", ["private", "r", "adum"])
 def test_a_function_of_the_outcome_is_a_column_made_beforehand(
-    outcome: str, function: Any, learner: str, tmp_path: Path
+    outcome: str, function: Any, learner: str, reloaded: Any
 ) -> None:
     """Rows are cut to the bounds, then mapped; the domain is what the function has on them."""
     frame = rows(400).assign(W=lambda d: d["w"] + 3 * d["T"] - 1)  # beyond (1, 3) on both sides
@@ -129,8 +128,7 @@ def test_a_function_of_the_outcome_is_a_column_made_beforehand(
     told, wanted = (f.tidy()[columns].to_numpy(float) for f in (fit, same))
     np.testing.assert_allclose(told, wanted, rtol=1e-5, atol=1e-7)
     assert outcome.replace(" ", "") in str(fit.summary()).replace(" ", "")
-    fit.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").tidy().equals(fit.tidy())
+    assert reloaded(fit).tidy().equals(fit.tidy())
 
 
 @pytest.mark.slow

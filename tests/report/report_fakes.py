@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -284,3 +286,16 @@ def hostile_view(kind: str = "proven") -> FitView:
         versions=tuple((name, name) for name in HOSTILE),
         checks=(Check(HOSTILE[0], HOSTILE[1], pd.DataFrame({HOSTILE[0]: [1.0]}, [HOSTILE[2]])),),
     )  # fmt: skip
+
+
+PLAIN_TAGS = {"div", "style", "p", "strong", "table", "caption", "thead", "tbody", "tr", "th", "td"}
+"""All that the HTML of a summary or a comparison is made of."""
+
+
+def check_latex_rows(latex: str) -> None:
+    """Each row of a table has as many cells as the table has columns."""
+    pattern = r"\\begin\{tabular\}\{([lrc]+)\}(.*?)\\end\{tabular\}"
+    for columns, body in re.findall(pattern, latex, flags=re.DOTALL):
+        rows = [line for line in body.split("\n") if line.endswith(r" \\")]
+        assert rows
+        assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(columns)}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
-from report_fakes import HOSTILE, ate_view, cate_view, hostile_view
+from report_fakes import HOSTILE, PLAIN_TAGS, ate_view, cate_view, check_latex_rows, hostile_view
 
 from privcausal.errors import CapabilityError
 from privcausal.report.summary import (
@@ -189,28 +189,11 @@ def test_hostile_names_stay_text() -> None:
     made = hostile()
     text = str(made)
     assert text.isascii() and max(map(len, text.split("\n"))) <= 78
-    allowed = {
-        "div",
-        "style",
-        "p",
-        "strong",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-    }
-    assert Tags(made.as_html()).seen <= allowed
+    assert Tags(made.as_html()).seen <= PLAIN_TAGS
     latex = made.as_latex(caption=HOSTILE[6])
     assert r"\textbackslash{}input" in latex
     assert r"\input" not in latex
-    for columns, body in re.findall(
-        r"\\begin\{tabular\}\{([lrc]+)\}(.*?)\\end\{tabular\}", latex, flags=re.DOTALL
-    ):
-        rows = [line for line in body.split("\n") if line.endswith(r" \\")]
-        assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(columns)}
+    check_latex_rows(latex)
 
 
 def test_markdown_rows_keep_their_cells() -> None:

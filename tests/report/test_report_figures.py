@@ -10,10 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -283,7 +279,6 @@ def test_overlap_names_the_arms_by_their_labels() -> None:
 
 
 @pytest.mark.slow
-def test_labels_replace_columns_in_the_figures(tmp_path: Path) -> None:
-    fitted("RMST").report(tmp_path / "r.html", labels={"days": "Days to death"})
-    text = (tmp_path / "r.html").read_text("utf-8")
+def test_labels_replace_columns_in_the_figures(page_of: Any) -> None:
+    text = page_of(fitted("RMST"), labels={"days": "Days to death"})
     assert text.count("Days to death") > 2

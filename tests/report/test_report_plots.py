@@ -8,9 +8,6 @@ import sys
 from collections.abc import Iterator
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

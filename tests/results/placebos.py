@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from fits import view_of
 
 import privcausal as pc
 from privcausal.results.looks import FLAT
@@ -56,7 +57,7 @@ def placebo(
     gate, tidy = fit.gate, fit.tidy().set_index("term")
     groups = (gate["estimate"] - fit.params["ATE"]) / gate["std_error"]
     z = pd.concat([tidy["statistic"].iloc[1:], groups])
-    return z, fit._view().variation != FLAT
+    return z, view_of(fit).variation != FLAT
 
 
 def cells(learner: str, fits: int) -> list[tuple[str, float, str, int]]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from fits import private, privcate
 
 import privcausal as pc
 from privcausal.estimators import S
-from privcausal.testing import seeded_noise
 
 SIZE, EPSILON = 900, 20.0
 FORMULA = "cost ~ mailed | age + C(ward) + smoker | income"
@@ -81,8 +81,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @lru_cache
 def variant(name: str) -> Any:
     """A fit with seeded noise, so it is marked as not private."""
-    with seeded_noise(11):
-        return fit(**VARIANTS[name])
+    return fit(**VARIANTS[name], seed=11)
 
 
 @lru_cache
@@ -99,8 +98,8 @@ def proven_average() -> Any:
 def fit(learner: Any, **options: Any) -> Any:
     options = {"eps": EPSILON, "bounds": BOUNDS, "groups": GROUPS, **options}
     if learner == "private":
-        return pc.private(FORMULA, study(), **options)
-    return pc.privcate(FORMULA, study(), learner=learner, **options)
+        return private(FORMULA, study(), **options)
+    return privcate(FORMULA, study(), learner=learner, **options)
 
 
 def points() -> pd.DataFrame:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from alert_rows import MANY, many, ruled
+from fits import private, view_of
 
 import privcausal as pc
 from privcausal.accounting import weak_promise
@@ -154,8 +155,9 @@ def test_undeclared_levels_are_used_without_their_level_and_told() -> None:
         fit = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b"]})
     assert fit.params["ATE"] > 0.3
     assert "without their level, which can bias" in fit.alerts["levels"]
-    with seeded_noise(1):
-        whole = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b", "y", "z"]})
+    whole = private(
+        "Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b", "y", "z"]}, seed=1
+    )
     assert abs(whole.params["ATE"]) < 0.2
     assert "levels" not in whole.alerts
 
@@ -248,7 +250,9 @@ def test_an_outcome_in_other_units_than_its_bounds_is_told() -> None:
 
 
 @pytest.mark.parametrize("call", ["Y ~ T | X", "Y ~ T", "regress", "privcate", "LATE"])
-def test_intervals_are_infinite_if_most_outcomes_are_at_a_bound(call: str, tmp_path: Path) -> None:
+def test_intervals_are_infinite_if_most_outcomes_are_at_a_bound(
+    call: str, tmp_path: Path, reloaded: Any
+) -> None:
     """The outcome has percents and its bounds are those of a share; ATE and slope of X are 50."""
     frame = rows().assign(Y=lambda d: 200 + 100 * d["Y"], Z=lambda d: d["T"])
     calls: dict[str, Any] = {
@@ -269,8 +273,7 @@ def test_intervals_are_infinite_if_most_outcomes_are_at_a_bound(call: str, tmp_p
     assert fit.alerts["clip"].count("'Y' at or near") == 1
     assert "declare [0, 1] for two values, or pc.Interval(0, 1, natural=True)" in fit.alerts["clip"]
     fit.report(tmp_path / "fit.html")
-    fit.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fit)
     assert np.isinf(again.conf_int().to_numpy()).all()
     for curve in (fit, again) if call == "privcate" else ():
         band = curve.predict(frame.head(3))  # no band, as if the error of the effect were unknown
@@ -279,7 +282,7 @@ def test_intervals_are_infinite_if_most_outcomes_are_at_a_bound(call: str, tmp_p
         assert curve.plot_data("effect")["conf_low"].isna().all()
 
 
-def test_ends_that_nature_sets_are_no_clip(tmp_path: Path) -> None:
+def test_ends_that_nature_sets_are_no_clip(reloaded: Any) -> None:
     """Households of one person; and what is declared so."""
     rng = np.random.default_rng(1)
     frame = rows().assign(X=rng.geometric(0.45, 4000).clip(1, 12), P=rng.geometric(0.9, 4000))
@@ -291,8 +294,7 @@ def test_ends_that_nature_sets_are_no_clip(tmp_path: Path) -> None:
         assert ("clip" in fit.alerts) != natural
         assert fit.schema["P"].natural == natural  # type: ignore[union-attr]
         assert ("natural=True" in fit.call) == natural
-        fit.save(tmp_path / "fit.json")
-        assert pc.load(tmp_path / "fit.json").schema["P"].natural == natural
+        assert reloaded(fit).schema["P"].natural == natural
 
 
 @pytest.mark.slow
@@ -301,8 +303,7 @@ def test_a_label_of_seven_in_a_hundred_is_not_absent() -> None:
     rng = np.random.default_rng(2)
     frame = rows().assign(G=rng.choice(["a", "b", "c"], 4000, p=[0.6, 0.33, 0.07]))
     for seed in range(15):
-        with seeded_noise(seed):
-            fit = pc.private("Y ~ T | X + C(G)", frame, bounds=BOUNDS, eps=0.3)
+        fit = private("Y ~ T | X + C(G)", frame, bounds=BOUNDS, eps=0.3, seed=seed)
         assert "levels" not in fit.alerts
 
 
@@ -344,8 +345,7 @@ def test_groups_without_rows_have_the_range_that_is_possible() -> None:
 @pytest.mark.slow
 def test_complete_rows_are_no_more_than_all() -> None:
     for seed in range(8):
-        with seeded_noise(seed):
-            fit = pc.private("Y ~ T | X", rows(500), bounds=BOUNDS, eps=0.5)
+        fit = private("Y ~ T | X", rows(500), bounds=BOUNDS, eps=0.5, seed=seed)
         line = fit.summary().tables[0]["value"]["Complete cases"]
         assert int(line.split(" ")[0]) <= 500
 
@@ -468,16 +468,14 @@ def test_complete_rows_are_those_that_were_released(formula: str) -> None:
     head = fit.summary(full=True).tables[0]["value"]
     assert head["Complete cases"] == f"{found.size:,.0f} (noise sd {number(found.size_sd, 2)})"
     assert head["Treated (noisy)"] == f"{found.treated:.0%}"
-    with seeded_noise(1):
-        declared = pc.private(formula, rows(), bounds=pc.Schema(BOUNDS, complete=True))
+    declared = private(formula, rows(), bounds=pc.Schema(BOUNDS, complete=True), seed=1)
     assert "Complete" not in str(declared.summary(full=True))
 
 
 @pytest.mark.slow
-def test_they_are_saved(tmp_path: Any) -> None:
+def test_they_are_saved(reloaded: Any) -> None:
     fit = CASES["levels"]()
-    fit.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").alerts == fit.alerts
+    assert reloaded(fit).alerts == fit.alerts
 
 
 # -- promises that are worth little ----------------------------------------------------------------
@@ -549,9 +547,8 @@ def test_a_weak_promise_is_warned_of_before_anything_is_charged(name: str, tmp_p
         assert told[1].startswith("delta=0.0125 is above 0.0001.")
 
 
-def test_a_report_says_what_a_promise_is_not_worth(tmp_path: Path) -> None:
-    WEAK["private"]().report(tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+def test_a_report_says_what_a_promise_is_not_worth(page_of: Any) -> None:
+    page = page_of(WEAK["private"]())
     assert "eps=12 is above 10. " in page
     assert "delta=0.0125 is not below 1/n, with n = 400. " in page
 
@@ -587,19 +584,18 @@ def test_a_private_number_of_rows_is_not_told_of() -> None:
 
 
 @pytest.mark.slow
-def test_an_outcome_of_two_labels_says_which_one_counts(tmp_path: Path) -> None:
+def test_an_outcome_of_two_labels_says_which_one_counts(page_of: Any) -> None:
     """The second, as it is declared: in header, table, headline, comparison, plots and report."""
     frame = rows().assign(Y=lambda d: np.where(d["Y"] > 0, "well", "ill"))
     for labels, on, verb in (
         (["ill", "well"], "P(Y = 'well')", "raises"), (["well", "ill"], "P(Y = 'ill')", "lowers"),
     ):  # fmt: skip
         fit = told(frame, bounds=BOUNDS | {"Y": labels}, groups=["G"], eps=8.0)
-        view, text = fit._view(), str(fit.summary())
+        view, text = view_of(fit), str(fit.summary())
         assert f" {verb} {on} by " in view.headline[0]
         assert text.count(on) >= 2, "in the head, and above the estimates"
         assert pc.compare(fit, fit).stats["Outcome"].tolist() == [on, on]
         assert on in str(pc.plan("Y ~ T | X", n=4000, bounds=BOUNDS | {"Y": labels}))
         for kind in ("coef", "gate"):
             assert on in fit.plot(kind).get_xlabel()
-        fit.report(tmp_path / "r.html")
-        assert on.replace("'", "&#39;") in (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert on.replace("'", "&#39;") in page_of(fit)

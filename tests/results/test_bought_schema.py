@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ import privcausal as pc
 from privcausal.inference.ranges import ZERO_CELL as ZERO
 from privcausal.inference.ranges import Window, rounded
 from privcausal.request.schema import Interval
-from privcausal.testing import seeded_noise
 
 STUDY = pc.datasets.clinic(8000)
 FORMULA = "recovery ~ programme | age + stage + C(ward)"
@@ -27,12 +26,11 @@ def frame() -> pd.DataFrame:
 
 
 def bought(formula: str = FORMULA, **options: Any) -> Any:
-    with seeded_noise(2):
-        return pc.private(formula, frame(), eps=4, **options)
+    return private(formula, frame(), eps=4, **options, seed=2)
 
 
 @pytest.mark.slow
-def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None:
+def test_they_are_in_the_schema_the_summary_and_the_file(reloaded: Any) -> None:
     fit = bought(bounds={"age": (18, 95)})
     found = fit.schema
     assert list(found) == ["recovery", "programme", "age", "stage", "ward"]
@@ -44,8 +42,7 @@ def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None
         assert f"{name} [{found[name].lo:g}, {found[name].hi:g}]" in said
     assert " age [" not in said
     assert "ward 4 levels" in said
-    fit.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").schema == found
+    assert reloaded(fit).schema == found
 
 
 @pytest.mark.slow
@@ -63,10 +60,9 @@ def test_further_labels_are_a_level_if_there_is_a_sign_of_them(rare: int, furthe
     The noise is fixed.
     """
     data = frame().assign(ward=lambda d: [f"r{k}" if k < rare else w for k, w in enumerate(d.ward)])
-    with seeded_noise(2):
-        fit = pc.private(
-            "recovery ~ programme | C(ward)", data, eps=4, bounds={"recovery": (0, 100)}
-        )
+    fit = private(
+        "recovery ~ programme | C(ward)", data, eps=4, bounds={"recovery": (0, 100)}, seed=2
+    )
     assert fit.schema["ward"].other == further
     assert {"east", "north", "south", "west"} == set(fit.schema["ward"].values)
 
@@ -122,8 +118,7 @@ def test_ends_are_short(lo: float, hi: float, whole: bool, wanted: tuple[float, 
 @pytest.mark.parametrize("kind", [float, int])
 def test_a_column_of_zeros_has_bounds(kind: type) -> None:
     rows = frame().assign(zero=np.zeros(len(frame()), kind))
-    with seeded_noise(2):
-        fit = pc.private("recovery ~ programme | zero", rows, bounds={"recovery": (0, 100)})
+    fit = private("recovery ~ programme | zero", rows, bounds={"recovery": (0, 100)}, seed=2)
     domain = fit.schema["zero"]
     assert isinstance(domain, Interval)
     assert domain.lo <= 0 <= domain.hi

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import privcausal as pc
 from privcausal.report.tables import relabelled
 from privcausal.testing import seeded_noise
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt  # the backend is chosen first
 
 STUDY = pc.datasets.clinic(2000)
 LABELS = {
@@ -54,10 +50,9 @@ def test_terms_are_named_by_whole_columns(term: str, shown: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_output_has_them_and_the_formula_stays(tmp_path: Path) -> None:
+def test_every_output_has_them_and_the_formula_stays(page_of: Any) -> None:
     _, fit = fits()
-    fit.report(tmp_path / "report.html", labels=LABELS)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = page_of(fit, labels=LABELS)
     summary = fit.summary(full=True, labels=LABELS)
     table = pc.compare({"one": fit}, groups=True, labels=LABELS)
     for text in (str(summary), summary.as_latex(), summary.as_html(), page, str(table)):

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private, privcate, view_of
 
 import privcausal as pc
 from privcausal.inference import averages as average
-from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {
     "Y": (-4, 8), "age": (20, 80), "sex": ["F", "M"], "ward": ["a", "b", "c"]
@@ -40,11 +40,10 @@ def study(n: int, seed: int, more: float) -> pd.DataFrame:
 def fitted(learner: str, n: int, seed: int, more: float, eps: float) -> Any:
     kernel = learner == "dpcate"
     formula = "Y ~ T | age | C(sex)" if kernel else "Y ~ T | C(sex) + age"
-    with seeded_noise(seed):
-        return pc.privcate(
-            formula, study(n, seed, more), learner=learner, base="kernel" if kernel else "gam",
-            eps=eps, bounds=BOUNDS, groups=["sex", "ward"],
-        )  # fmt: skip
+    return privcate(
+        formula, study(n, seed, more), learner=learner, base="kernel" if kernel else "gam",
+        eps=eps, bounds=BOUNDS, groups=["sex", "ward"], seed=seed
+    )  # fmt: skip
 
 
 def of(frame: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -56,7 +55,7 @@ def differences(fit: Any) -> dict[str, tuple[float, float]]:
 
     (The sd of each is added as if they were independent; they share their rows, and so err alike.)
     """
-    view = fit._view()
+    view = view_of(fit)
     found: dict[str, tuple[float, float]] = {}
 
     def told(name: str, one: tuple[float, float], two: tuple[float, float]) -> None:
@@ -64,7 +63,7 @@ def differences(fit: Any) -> dict[str, tuple[float, float]]:
 
     ate = view.effects.iloc[0]
     rows = fit.estimate.population.rows()
-    tau, sd = fit._effect(rows), fit._effect.sd(rows)
+    tau, sd = fit.estimate.effect(rows), fit.estimate.effect.sd(rows)
     told("average of tau", (tau.mean(), sd.mean()), (ate["estimate"], ate["std_error"]))
     sex = of(view.gates, "sex")
     for shape in view.shapes:
@@ -118,11 +117,10 @@ def test_without_noise_to_speak_of_they_agree(learner: str) -> None:
 )  # fmt: skip
 def test_an_average_lies_between_its_groups(estimand: str, formula: str, split: Any) -> None:
     for seed in range(3):
-        with seeded_noise(seed):
-            fit = pc.private(
-                formula, study(3000, seed, 0.0), estimand=estimand, eps=0.5, bounds=BOUNDS,
-                groups=["sex"], control=pc.Control(split=split),
-            )  # fmt: skip
+        fit = private(
+            formula, study(3000, seed, 0.0), estimand=estimand, eps=0.5, bounds=BOUNDS,
+            groups=["sex"], control=pc.Control(split=split), seed=seed
+        )  # fmt: skip
         assert fit.gate["estimate"].notna().all()
         assert between(fit)
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fits import private, regress, view_of
 
 import privcausal as pc
 from privcausal.report.summary import summarize
-from privcausal.testing import seeded_noise
 
 STUDY = pc.datasets.clinic(6000, 4)
 BOUNDS: dict[str, Any] = dict(STUDY.bounds)
@@ -31,7 +31,7 @@ REGRESSIONS = ("recovery ~ age", "recovery ~ programme + age + severity + C(ward
 def card(fit: Any) -> list[str]:
     """The lines that a fit with real noise prints if nothing is serious."""
     plain = f"{fit.plan.request.budget.epsilon:g}, 1e-05)-DP, proven, one row added or removed."
-    view = replace(fit._view(), kind="proven", serious=0, promise=(f"({plain}",))
+    view = replace(view_of(fit), kind="proven", serious=0, promise=(f"({plain}",))
     lines = str(summarize(view)).splitlines()
     assert max(map(len, lines)) <= 79
     assert any(line.startswith("Privacy: ") for line in lines)
@@ -42,8 +42,7 @@ def card(fit: Any) -> list[str]:
 @pytest.mark.parametrize("kind", AVERAGES)
 def test_an_average_has_22_lines(kind: str) -> None:
     formula, options = AVERAGES[kind]
-    with seeded_noise(3):
-        fit = pc.private(formula, STUDY.frame, eps=4, bounds=BOUNDS, **options)
+    fit = private(formula, STUDY.frame, eps=4, bounds=BOUNDS, **options, seed=3)
     assert len(card(replace_ledger(fit))) <= 22
 
 
@@ -57,6 +56,5 @@ def replace_ledger(fit: Any) -> Any:
 
 @pytest.mark.parametrize("formula", REGRESSIONS)
 def test_a_regression_has_14_lines_and_its_rows(formula: str) -> None:
-    with seeded_noise(3):
-        fit = pc.regress(formula, STUDY.frame, eps=4, bounds=BOUNDS)
+    fit = regress(formula, STUDY.frame, eps=4, bounds=BOUNDS, seed=3)
     assert len(card(fit)) <= 14 + len(fit.params)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private
 from results_fits import CANARY, EPSILON, RARE, fit, proven, proven_average, study, variant
 from text_type import TEXT
 
@@ -19,9 +21,6 @@ import privcausal as pc
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError, SchemaError
 from privcausal.testing import seeded_noise
 from privcausal.vault.passes import Passes
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt  # the backend is chosen first
 
 TERMS = ["age", "C(ward)[T.S]", "C(ward)[T.W]", "smoker", "income"]
 
@@ -89,18 +88,14 @@ def test_balance_says_its_noise_before_it_judges(noise: Any, after: Any, says: s
     assert words.startswith("Noise standard deviations are up to")
 
 
-def test_it_promises_what_was_asked(what: str) -> None:
-    promise = look(what).guarantee
+def test_it_promises_what_was_asked_in_the_columns_of_a_fit(what: str) -> None:
+    promise, line = look(what).guarantee, look(what).budget.iloc[0]
     assert promise.kind == "proven"
     assert 0.99 < promise.epsilon <= 1.0
     assert promise.delta == 1e-5
     assert "this diagnostic only" in promise.statement
     assert proven().guarantee.epsilon <= EPSILON, "the fit's own price is what it was"
-
-
-def test_the_budget_has_the_columns_of_a_fits(what: str) -> None:
     assert list(look(what).budget.columns) == list(proven().budget.columns)
-    line = look(what).budget.iloc[0]
     assert line["stage"] == what
     assert line["rows"] == 1.0
     assert line["rho"] == pytest.approx(0.5 * (line["sensitivity"] / line["noise_sd"]) ** 2)
@@ -141,16 +136,11 @@ def test_it_is_frozen_and_holds_no_row(what: str) -> None:
     assert np.float64(CANARY).tobytes() not in blob
 
 
-def test_test_noise_is_marked_everywhere(what: str) -> None:
-    with seeded_noise(1):
+@pytest.mark.parametrize("noisy", [seeded_noise, nullcontext], ids=["test noise", "real"])
+def test_looks_at_test_fits_are_not_private(what: str, noisy: Any) -> None:
+    """Real noise does not make a test fit private."""
+    with noisy(1):
         found = getattr(variant("r on linear"), what)(study(), eps=1.0)
-    assert found.guarantee.kind == "none"
-    for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
-        assert "NOT PRIVATE" in text
-
-
-def test_real_noise_does_not_make_a_test_fit_private(what: str) -> None:
-    found = getattr(variant("r on linear"), what)(study(), eps=1.0)
     assert found.measured.kind == "none"
     assert found.guarantee.kind == "none"
     for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
@@ -169,27 +159,23 @@ def test_test_noise_makes_no_private_look_at_a_real_fit(what: str) -> None:
 def test_delta_is_the_fits_unless_given(what: str) -> None:
     with seeded_noise(1):
         fitted = fit("r", base="linear", delta=1e-7)
-        own = getattr(fitted, what)(study(), eps=1.0)
-        given = getattr(fitted, what)(study(), eps=1.0, delta=1e-6)
+        own, given = (getattr(fitted, what)(study(), eps=1.0, **k) for k in ({}, {"delta": 1e-6}))
     assert own.guarantee.delta == fitted.guarantee.delta == 1e-7
     assert given.guarantee.delta == 1e-6
 
 
 @pytest.mark.slow
-def test_the_report_shows_what_was_bought(tmp_path: Any) -> None:
+def test_the_report_shows_what_was_bought(page_of: Any) -> None:
     one, other = look("overlap"), look("balance")
-    proven().report(tmp_path / "r.html", checks=[one, other])
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = page_of(proven(), checks=[one, other])
     assert one.title in page
     assert other.title in page
     assert "No check of overlap or balance was requested" not in page
-    proven().report(tmp_path / "none.html")
-    assert "No check of overlap" in (tmp_path / "none.html").read_text(encoding="utf-8")
+    assert "No check of overlap" in page_of(proven())
 
 
-def test_average_effects_and_loaded_fits_look_too(what: str, tmp_path: Any) -> None:
-    proven_average().save(tmp_path / "fit.json")
-    found = getattr(pc.load(tmp_path / "fit.json"), what)(study(), eps=1.0)
+def test_average_effects_and_loaded_fits_look_too(what: str, reloaded: Any) -> None:
+    found = getattr(reloaded(proven_average()), what)(study(), eps=1.0)
     assert len(found.frame) == len(look(what).frame)
 
 
@@ -237,22 +223,15 @@ def test_it_is_charged_before_rows_are_read(
     assert len(ledger.history) == 1, "what touched rows stays spent"
 
 
-def test_what_is_not_left_is_refused(what: str, ledger: pc.Ledger) -> None:
+def test_what_a_ledger_refuses_is_not_charged(what: str, ledger: pc.Ledger) -> None:
+    """More than is left, test noise, and a look at a test fit."""
+    look_at, fitted = getattr(proven(), what), variant("r on linear")
     with pytest.raises(BudgetError, match="No budget was spent"):
-        getattr(proven(), what)(study(), eps=5.0, ledger=ledger)
-    assert ledger.history.empty
-
-
-def test_a_ledger_takes_no_test_noise(what: str, ledger: pc.Ledger) -> None:
-    fitted = proven()
+        look_at(study(), eps=5.0, ledger=ledger)
     with seeded_noise(1), pytest.raises(LedgerError, match="test noise"):
-        getattr(fitted, what)(study(), eps=1.0, ledger=ledger)
-    assert ledger.history.empty
-
-
-def test_a_ledger_takes_no_look_at_a_test_fit(what: str, ledger: pc.Ledger) -> None:
+        look_at(study(), eps=1.0, ledger=ledger)
     with pytest.raises(LedgerError, match="No budget was spent"):
-        getattr(variant("r on linear"), what)(study(), eps=1.0, ledger=ledger)
+        getattr(fitted, what)(study(), eps=1.0, ledger=ledger)
     assert ledger.history.empty
 
 
@@ -303,8 +282,7 @@ def test_what_has_nothing_to_show_is_refused_unspent(ledger: pc.Ledger) -> None:
     trial = variant("propensity number")
     with pytest.raises(CapabilityError, match="by design"):
         trial.overlap(study(), eps=1.0, ledger=ledger)
-    with seeded_noise(1):
-        bare = pc.private("cost ~ mailed", study(), bounds={"cost": (0, 20)})
+    bare = private("cost ~ mailed", study(), bounds={"cost": (0, 20)}, seed=1)
     with pytest.raises(CapabilityError, match="no covariates"):
         bare.balance(study(), eps=1.0, ledger=ledger)
     assert ledger.history.empty
@@ -331,23 +309,23 @@ def published() -> Any:
 
 
 @pytest.mark.parametrize("loaded", [False, True])
-def test_a_look_is_no_better_than_the_fit(what: str, loaded: bool, tmp_path: Any) -> None:
+def test_a_look_is_no_better_than_the_fit(
+    what: str, loaded: bool, tmp_path: Any, reloaded: Any
+) -> None:
     """Whatever was proven of the look itself, its propensity may hold a row."""
     fit, data = published()
     assert fit.guarantee.kind == "published"
-    if loaded:
-        fit.save(tmp_path / "fit.json")
-        fit = pc.load(tmp_path / "fit.json")
-    found = getattr(fit, what)(data, eps=0.5)
+    look_at = getattr(reloaded(fit) if loaded else fit, what)
+    found = look_at(data, eps=0.5)
     assert found.guarantee.kind == "published"
     assert "CLAIMED, NOT PROVEN" in str(found)
     for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
         assert "proven" not in text.replace("NOT PROVEN", "").replace("not proven", "")
     strict = pc.Ledger(tmp_path / "strict.db", "study", eps=9)
     with pytest.raises(LedgerError, match="allow_published=True"):
-        getattr(fit, what)(data, eps=0.5, ledger=strict)
+        look_at(data, eps=0.5, ledger=strict)
     assert strict.fits == 0
     lenient = pc.Ledger(tmp_path / "lenient.db", "study", eps=9, allow_published=True)
-    getattr(fit, what)(data, eps=0.5, ledger=lenient)
+    look_at(data, eps=0.5, ledger=lenient)
     assert lenient.spent.kind == "published"
     assert lenient.spent.epsilon == pytest.approx(0.5)

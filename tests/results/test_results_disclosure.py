@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from fits import private
 from results_fits import BOUNDS, FORMULA, study
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
 from privcausal.results.disclosure import EVIDENCE, SECTORS
 from privcausal.results.guarantee import KINDS
-from privcausal.testing import seeded_noise
 
 ROOT = Path(__file__).parents[2]
 PERSON = {
@@ -186,8 +186,7 @@ def test_wrong_fields(
 
 
 def test_test_noise_has_no_papers(tmp_path: Path) -> None:
-    with seeded_noise(1):
-        fit = pc.private(FORMULA, study(300), eps=2, base="linear", bounds=BOUNDS)
+    fit = private(FORMULA, study(300), eps=2, base="linear", bounds=BOUNDS, seed=1)
     for write in (fit.label, lambda: fit.registry(tmp_path / "record.yaml", **PERSON)):
         with pytest.raises(CapabilityError, match="test noise"):
             write()

@@ -14,7 +14,6 @@ from statsmodels.base.model import LikelihoodModelResults
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.testing import seeded_noise
 
 TERMS = ["ATE", "age", "C(ward)[T.S]", "C(ward)[T.W]", "smoker[T.True]"]
 GATES = ["ward[N]", "ward[S]", "ward[W]", "age >= 65"]
@@ -93,8 +92,7 @@ def test_simultaneous_limits_are_wider_and_hold_the_groups(fitted: Any) -> None:
 
 
 def test_one_interval_is_its_own_simultaneous_one() -> None:
-    with seeded_noise(1):
-        fitted = fit("private", base="linear", groups=[])
+    fitted = fit("private", base="linear", groups=[], seed=1)
     assert fitted.conf_int(simultaneous=True).equals(fitted.conf_int())
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import privcate
 from interpret.glassbox import ExplainableBoostingRegressor
 from results_fits import BOUNDS, study, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
 from privcausal.features.rows import FINE_BINS as FINE
-from privcausal.testing import seeded_noise
 
 MODIFIERS = ["age", "ward", "smoker"]
 SMOOTH = ["r on gam", "dr on gam", "s on gam", "t on gam", "constant levels", "crossfit gam"]
@@ -33,8 +33,7 @@ def effect(name: str) -> Any:
     if name not in made:
         return variant(name)
     options = made[name]
-    with seeded_noise(11):
-        return pc.privcate(options.pop("formula"), study(), bounds=BOUNDS, eps=20.0, **options)
+    return privcate(options.pop("formula"), study(), bounds=BOUNDS, eps=20.0, **options, seed=11)
 
 
 def booster(name: str) -> Any:
@@ -90,15 +89,8 @@ def test_outside_the_bounds_both_cut() -> None:
 def test_levels_of_any_type_are_found() -> None:
     made, data = booster("r on gam"), anywhere(50)
     expected = made.predict(data)
-    assert (
-        made.predict(data.assign(ward=data["ward"].astype("category"))).tolist()
-        == expected.tolist()
-    )
-    for kind in (int, float):
-        assert (
-            made.predict(data.assign(smoker=data["smoker"].astype(kind))).tolist()
-            == expected.tolist()
-        )
+    for name, kind in (("ward", "category"), ("smoker", int), ("smoker", float)):
+        assert made.predict(data.astype({name: kind})).tolist() == expected.tolist()
 
 
 def test_a_missing_value_counts_as_average() -> None:
@@ -162,10 +154,9 @@ def test_interprets_own_displays_work(name: str) -> None:
 
 
 def test_functions_of_one_modifier_are_one_term() -> None:
-    with seeded_noise(2):
-        fitted = pc.privcate(
-            "cost ~ mailed | age + I(age**2) + C(ward)", study(), bounds=BOUNDS, eps=20.0
-        )
+    fitted = privcate(
+        "cost ~ mailed | age + I(age**2) + C(ward)", study(), bounds=BOUNDS, eps=20.0, seed=2
+    )
     made = fitted.to_interpret()
     assert made.feature_names_in_ == ["age", "ward"]
     assert made.term_names_[:2] == ["age", "ward"]  # and at most a pair of them
@@ -189,8 +180,7 @@ def test_functions_of_one_modifier_are_one_term() -> None:
     ],
 )
 def test_what_is_no_sum_of_main_effects_is_refused(formula: str, words: str) -> None:
-    with seeded_noise(1):
-        fitted = pc.privcate(formula, study(), bounds=BOUNDS, eps=20.0, base="linear")
+    fitted = privcate(formula, study(), bounds=BOUNDS, eps=20.0, base="linear", seed=1)
     with pytest.raises(CapabilityError, match=words):
         fitted.to_interpret()
 

@@ -9,10 +9,11 @@ import struct
 from html.parser import HTMLParser
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from fits import made_again, privcate, regress
 from results_fits import (
     CANARY,
     RARE,
@@ -25,14 +26,10 @@ from results_fits import (
 )
 
 import privcausal as pc
-from privcausal import testing
 from privcausal.accounting import epsilon_of
 from privcausal.accounting.charge import pico
 from privcausal.errors import CapabilityError
 from privcausal.report.tables import price_frame
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt  # the backend is chosen first
 
 BOTH = ["r on gam", "private on linear"]
 
@@ -151,16 +148,17 @@ def test_default_kind_of_an_average_is_its_coefficients() -> None:
     assert variant("private on gam").plot().get_xlabel() == "effect on cost"
 
 
-def test_unknown_kinds_answer_with_the_known(fitted: Any) -> None:
-    with pytest.raises(CapabilityError, match=r"'nope'.*'coef', 'gate', 'budget'"):
-        fitted.plot("nope")
-
-
-def test_what_is_not_there_cannot_be_drawn() -> None:
-    with pytest.raises(CapabilityError, match="groups"):
-        variant("bought bounds").plot("gate")
-    with pytest.raises(CapabilityError, match="average"):
-        variant("no averages").plot("coef")
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        *((name, "nope", r"'nope'.*'coef', 'gate', 'budget'") for name in BOTH),
+        ("bought bounds", "gate", "groups"),
+        ("no averages", "coef", "average"),
+    ],
+)
+def test_what_is_not_there_cannot_be_drawn(name: str, kind: str, words: str) -> None:
+    with pytest.raises(CapabilityError, match=words):
+        variant(name).plot(kind)
 
 
 # -- report ----------------------------------------------------------------------------------
@@ -217,15 +215,14 @@ def test_the_canaries_would_be_found() -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_no_output_holds_a_row(name: str, tmp_path: Any) -> None:
+def test_no_output_holds_a_row(name: str, tmp_path: Any, page_of: Any) -> None:
     fitted = variant(name)
     outputs = {
         "text": str(fitted), "latex": fitted.summary().as_latex(), "html": fitted._repr_html_(),
         "repr": repr(fitted), "parts": repr(fitted.estimate), "budget": fitted.budget.to_csv(),
     }  # fmt: skip
     if name in BOTH:
-        fitted.report(tmp_path / "r.html")
-        outputs["report"] = (tmp_path / "r.html").read_text(encoding="utf-8")
+        outputs["report"] = page_of(fitted)
     if hasattr(fitted, "predict"):
         outputs["predict"] = fitted.predict(points()).to_csv()
     for what, text in outputs.items():
@@ -249,13 +246,9 @@ def test_pickle_has_no_rows_or_is_refused(name: str) -> None:
 def test_call_reproduces_the_fit() -> None:
     for name in ("constant effect", "units", "propensity column", "complete", "robust covariance"):
         fitted = variant(name)
-        scope: dict[str, Any] = {"data": study()}
-        source = fitted.call.replace("pc.private", "again = pc.private")
-        source = source.replace("pc.privcate(", "again = pc.privcate(")
-        with pc.testing.seeded_noise(11):
-            exec(source, scope)
-        assert scope["again"].params.equals(fitted.params), name
-        assert scope["again"].call == fitted.call
+        again = made_again(fitted, study(), seed=11)
+        assert again.params.equals(fitted.params), name
+        assert again.call == fitted.call
 
 
 @pytest.mark.slow
@@ -263,8 +256,7 @@ def test_a_level_with_half_a_character_is_spelt_out(tmp_path: Any) -> None:
     """A lone surrogate, as files read with errors="surrogateescape" hold, fits in no file."""
     data = study().head(400).copy()
     data["ward"] = pd.Series(["N", "S\udc80"] * 200, data.index, dtype=object)
-    with testing.seeded_noise(1):
-        fit = pc.privcate("cost ~ mailed | C(ward)", data, eps=40, bounds={"cost": (0, 20)})
+    fit = privcate("cost ~ mailed | C(ward)", data, eps=40, bounds={"cost": (0, 20)}, seed=1)
     assert "C(ward)[T.S\\udc80]" in fit.blp.index
     fit.report(tmp_path / "fit.html")
     fit.save(tmp_path / "fit.json")
@@ -293,21 +285,14 @@ def test_releases_in_parallel_show_their_own_price() -> None:
     assert [rho.startswith("(") for rho in shown] == free.tolist()
     assert sum(float(rho.strip("()")) for rho in shown) == pytest.approx(2 * own[free].sum(), 0.01)
     assert "in brackets are not charged again" in " ".join(text.split())
-    prices = price_frame(budget)["price"].to_numpy()
-    assert prices == pytest.approx(own, rel=1e-9)
-
-
-def test_prices_are_not_counted_twice() -> None:
-    """The frame gives a release's rho and the epsilon it comes to: one price in two currencies."""
-    budget = variant("r on linear").budget
-    prices = price_frame(budget)["price"].to_numpy()
-    assert prices.tolist() == budget["rho"].tolist()
+    assert price_frame(budget)["price"].to_numpy() == pytest.approx(own, rel=1e-9)
+    charged = variant("r on linear").budget  # one price in two currencies: rho and its epsilon
+    assert price_frame(charged)["price"].tolist() == charged["rho"].tolist()
 
 
 def test_a_call_of_a_logarithm_has_the_bounds_of_its_column() -> None:
     """Not those of the logarithm, at which it is not defined."""
     amounts = np.random.default_rng(0).uniform(0.2, 5, 500)
     bounds = {"Y": (0.2, 5.0)}
-    with testing.seeded_noise(1):
-        fit = pc.regress("np.log(Y) ~ 1", pd.DataFrame({"Y": amounts}), bounds=bounds, eps=4)
+    fit = regress("np.log(Y) ~ 1", pd.DataFrame({"Y": amounts}), bounds=bounds, eps=4, seed=1)
     assert f"bounds={bounds}" in fit.call

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from fits import regress, view_of
 from results_fits import BOUNDS, proven_average, study, variant
 
 import privcausal as pc
@@ -127,17 +124,16 @@ def test_looks_have_their_numbers_too(cells: Any) -> None:
 def test_a_column_with_the_name_of_another_kind_of_term_is_drawn(column: str) -> None:
     """A slope is told by its kind, not by its name."""
     frame = pc.datasets.clinic(500).frame.rename(columns={"age": column})
-    with seeded_noise(1):
-        fit = pc.regress(
-            f"recovery ~ `{column}`", frame, bounds={"recovery": (0, 100), column: (18, 95)}
-        )
+    fit = regress(
+        f"recovery ~ `{column}`", frame, bounds={"recovery": (0, 100), column: (18, 95)}, seed=1
+    )
     drawn = [tick.get_text() for ax in np.ravel(fit.plot("coef")) for tick in ax.get_yticklabels()]
     assert drawn == list(fit.params.index)[1:]  # without the intercept
-    assert fit._view().effects["mark"].tolist() == ["dp", "dp"]
+    assert view_of(fit).effects["mark"].tolist() == ["dp", "dp"]
 
 
 @pytest.mark.slow
-def test_only_slopes_are_called_a_projection(tmp_path: Any) -> None:
+def test_only_slopes_are_called_a_projection(page_of: Any) -> None:
     """The reduced form and first stage of a LATE, and several arms, are no projection."""
     rows = pc.datasets.clinic(1500)
     with seeded_noise(1):
@@ -146,9 +142,5 @@ def test_only_slopes_are_called_a_projection(tmp_path: Any) -> None:
             bounds=rows.bounds,
         )  # fmt: skip
         cate = pc.privcate(rows.formula, rows.frame, eps=4, bounds=rows.bounds)
-    said = []
-    for fit in (late, cate):
-        fit.report(tmp_path / "r.html")
-        page = (tmp_path / "r.html").read_text(encoding="utf-8")
-        said.append("Best linear projection" in page)
+    said = ["Best linear projection" in page_of(fit) for fit in (late, cate)]
     assert said == [False, True]

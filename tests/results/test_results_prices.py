@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import view_of
 from printed_prices import (
     AWKWARD,
     Budget,
@@ -99,7 +100,7 @@ def test_outputs_of_a_fit_stay_true(asked: Budget, tmp_path: Path) -> None:
         "full html": fit.summary(full=True).as_html(),
         "full markdown": fit.summary(full=True).as_markdown(),
         "record": (tmp_path / "record.yaml").read_text(encoding="utf-8"),
-        "headline": " ".join(fit._view().headline), "methods": " ".join(fit._view().methods),
+        "headline": " ".join(view_of(fit).headline), "methods": " ".join(view_of(fit).methods),
     }  # fmt: skip
     for name, text in outputs.items():
         said = check_text(text, least, asked, right)
@@ -120,10 +121,10 @@ def test_outputs_of_a_fit_stay_true(asked: Budget, tmp_path: Path) -> None:
 def test_reports_stay_true(asked: Budget, audience: Any) -> None:
     fit = fitted(asked)
     least, right = exact(fit.guarantee)
-    page = render_report(fit._view(), audience)
+    page = render_report(view_of(fit), audience)
     said = check_text(page, least, asked, right)
     assert said >= ({"pair", "epsilon", "delta", "chance", "guess"} if asked.delta else {"epsilon"})
-    power = fit._view().attack
+    power = view_of(fit).attack
     if power is not None:
         shown = re.findall(r">(\d+)%</th><td[^>]*>([\d.]+)%</td>", page)
         assert len(shown) == (5 if audience == "technical" else 0)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from fits import private
 from results_fits import BOUNDS, FORMULA, proven_average, study, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import seeded_noise
 
 
 def test_it_is_that_of_the_released_numbers() -> None:
@@ -37,15 +34,14 @@ def test_it_is_that_of_the_released_numbers() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [pc.private, pc.privcate])
-def test_strong_products_have_a_wider_interval(call: Any, tmp_path: Any) -> None:
+def test_strong_products_have_a_wider_interval(call: Any, reloaded: Any) -> None:
     data = pc.datasets.clinic(2000)
     with seeded_noise(1):
         fit = call(data.formula, data.frame, bounds=data.bounds)
     found = fit.sensitivity()
     assert found.strong_low < found.conf_low < found.conf_high < found.strong_high
     assert "twice as strong as in most public data sets" in " ".join(str(found.summary()).split())
-    fit.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").sensitivity() == found
+    assert reloaded(fit).sensitivity() == found
     with seeded_noise(1):
         trial = call("recovery ~ programme | age", data.frame, bounds=data.bounds, propensity=0.5)
     assert np.isnan(trial.sensitivity().strong_low)
@@ -58,8 +54,9 @@ def test_without_noise_the_scale_is_the_textbooks() -> None:
     n = 4000
     x, t = rng.uniform(0, 1, n), (rng.random(n) < 0.5).astype(int)
     y = np.clip(5 + 2 * x + t + rng.normal(0, 1, n), 0, 10)
-    with zero_noise():
-        fit = pc.private("y ~ t | x", {"y": y, "t": t, "x": x}, bounds={"y": (0, 10), "x": (0, 1)})
+    fit = private(
+        "y ~ t | x", {"y": y, "t": t, "x": x}, bounds={"y": (0, 10), "x": (0, 1)}, exact=True
+    )
     assert fit.sensitivity().scale == pytest.approx(1.0 * np.sqrt(4.0), rel=0.1)
 
 
@@ -101,13 +98,11 @@ def test_units_have_the_scale_of_rows() -> None:
 
 
 @pytest.mark.slow
-def test_the_report_has_the_sentence(tmp_path: Any) -> None:
+def test_the_report_has_the_sentence(page_of: Any) -> None:
     fit = proven_average()
-    fit.report(tmp_path / "a.html", audience="public")
-    assert fit.sensitivity().sentence in (tmp_path / "a.html").read_text()
+    assert fit.sensitivity().sentence in page_of(fit, audience="public")
     trial = variant("propensity number")
-    trial.report(tmp_path / "b.html")
-    assert "An unmeasured confounder" not in (tmp_path / "b.html").read_text()
+    assert "An unmeasured confounder" not in page_of(trial)
     assert "randomized" in str(trial.sensitivity())
 
 

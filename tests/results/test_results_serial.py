@@ -27,10 +27,9 @@ def document(tmp_path: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_round_trip_is_exact(name: str, tmp_path: Any) -> None:
+def test_round_trip_is_exact(name: str, reloaded: Any) -> None:
     fitted = variant(name)
-    fitted.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+    again = reloaded(fitted)
     assert type(again) is type(fitted)
     assert str(again.summary()) == str(fitted.summary())
     assert repr(again) == repr(fitted)
@@ -146,25 +145,21 @@ def test_a_file_of_a_version_with_other_results_is_refused(
 
 
 @pytest.mark.slow
-def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
-    proven().save(tmp_path / "fit.json")
-    again = pc.load(str(tmp_path / "fit.json"))
+def test_a_proven_fit_stays_proven(page_of: Any, reloaded: Any) -> None:
+    again = reloaded(proven())
     assert again.guarantee.kind == "proven"
-    again.report(tmp_path / "again.html")
-    proven().report(tmp_path / "first.html")
-    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "first.html").read_bytes()
+    assert page_of(again) == page_of(proven())
 
 
 @pytest.mark.parametrize(("call", "pure"), [(pc.private, False), (pc.privcate, True)])
 def test_a_guarantee_equals_itself_and_that_of_the_file(
-    call: Callable[..., Any], pure: bool, tmp_path: Any
+    call: Callable[..., Any], pure: bool, reloaded: Any
 ) -> None:
     """In pure epsilon there is no rho; a trade-off function is equal if its knots are."""
     learner = {"learner": "adum"} if pure else {}
     study = pc.datasets.clinic(2000)
     fitted = call("recovery ~ programme | age", study.frame, eps=1, bounds=study.bounds, **learner)
-    fitted.save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json").guarantee
+    again = reloaded(fitted).guarantee
     assert fitted.guarantee == fitted.guarantee == again and hash(again) == hash(fitted.guarantee)
     assert (fitted.guarantee.rho is None) == pure == (fitted.guarantee.trade_off is None)
     assert np.isnan(fitted.glance()["rho"][0]) == pure
@@ -172,9 +167,8 @@ def test_a_guarantee_equals_itself_and_that_of_the_file(
     assert half.guarantee != again and half.guarantee.trade_off != pc.TradeOff.from_gaussian(1.0)
 
 
-def test_a_loaded_fit_draws_and_looks_again(tmp_path: Any) -> None:
-    variant("r on gam").save(tmp_path / "fit.json")
-    again = pc.load(tmp_path / "fit.json")
+def test_a_loaded_fit_draws_and_looks_again(reloaded: Any) -> None:
+    again = reloaded(variant("r on gam"))
     booster, first = again.to_interpret(), variant("r on gam").to_interpret()
     new = points()[["age", "ward", "smoker"]]
     assert booster.predict(new).tolist() == first.predict(new).tolist()
@@ -202,10 +196,9 @@ def refuse(tmp_path: Any, content: str | bytes, words: str) -> None:
 
 
 def test_no_file(tmp_path: Any) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        pc.load(tmp_path / "none.json")
-    with pytest.raises(DataError, match="not a fit"):
-        pc.load(tmp_path)
+    for path, words in ((tmp_path / "none.json", "does not exist"), (tmp_path, "not a fit")):
+        with pytest.raises(DataError, match=words):
+            pc.load(path)
 
 
 FOREIGN: dict[str, str | bytes] = {
@@ -213,11 +206,6 @@ FOREIGN: dict[str, str | bytes] = {
     "text": '"privcausal fit"', "other": '{"format": "other"}', "bytes": b"\xff\xfe\x00",
     "deep": "[" * 99_999,
 }  # fmt: skip
-
-
-def test_a_file_that_is_not_there(tmp_path: Any) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        pc.load(tmp_path / "fit.json")
 
 
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=list(FOREIGN))
@@ -275,9 +263,8 @@ def test_a_file_written_before_an_option_existed(tmp_path: Any) -> None:
     assert str(pc.load(tmp_path / "fit.json").summary()) == str(fit.summary())
 
 
-def test_half_a_file(tmp_path: Any) -> None:
-    variant("r on gam").save(tmp_path / "fit.json")
-    whole = (tmp_path / "fit.json").read_text(encoding="utf-8")
+def test_half_a_file(tmp_path: Any, document: dict[str, Any]) -> None:
+    whole = json.dumps(document)
     for share in (0.1, 0.5, 0.999):
         refuse(tmp_path, whole[: int(share * len(whole))], "not a fit")
 

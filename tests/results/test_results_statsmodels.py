@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from fits import private, privcate
 from scipy.stats import chi2, norm
 
 import privcausal as pc
@@ -211,8 +212,7 @@ def test_levels_are_compared_in_pairs(kind: str) -> None:
 
 
 def test_groups_are_compared_before_slopes() -> None:
-    with seeded_noise(3):
-        fit = pc.privcate(TRIAL.formula, TRIAL.frame, groups=["ward"], **GIVEN)
+    fit = privcate(TRIAL.formula, TRIAL.frame, groups=["ward"], **GIVEN, seed=3)
     pairs = fit.t_test_pairwise("ward").frame
     one = fit.contrast("ward[west] - ward[north]").frame
     assert pairs.loc["west-north", "estimate"] == one["estimate"].iloc[0]
@@ -221,8 +221,7 @@ def test_groups_are_compared_before_slopes() -> None:
 def test_arms_are_compared_in_pairs() -> None:
     arm = np.random.default_rng(1).choice(["a", "b", "c"], len(TRIAL.frame))
     levels = TRIAL.bounds | {"arm": ["a", "b", "c"]}
-    with seeded_noise(2):
-        fit = pc.private("recovery ~ arm", TRIAL.frame.assign(arm=arm), eps=8, bounds=levels)
+    fit = private("recovery ~ arm", TRIAL.frame.assign(arm=arm), eps=8, bounds=levels, seed=2)
     frame = fit.t_test_pairwise("arm").frame
     assert frame.index.tolist() == ["b-a", "c-a", "c-b"]
     assert frame["estimate"].iloc[:2].tolist() == pytest.approx(fit.params.tolist()[:2])
@@ -319,8 +318,7 @@ def test_csv_has_the_printed_cells() -> None:
 
 
 def test_a_private_number_of_rows_is_not_shown() -> None:
-    with seeded_noise(1):
-        fit = pc.private("recovery ~ programme", TRIAL.frame, neighbors="add_remove", **GIVEN)
+    fit = private("recovery ~ programme", TRIAL.frame, neighbors="add_remove", **GIVEN, seed=1)
     assert not hasattr(fit, "nobs")
     assert (fit.df_resid, fit.use_t) == (np.inf, False)
     assert fit.t_test("ATE").pvalue[0] <= 2 * norm.sf(abs(fit.zvalues["ATE"])) + 0.05

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fits import private, privcate, view_of
 from placebos import cells, placebo
 from scipy.stats import binom, norm
 
-import privcausal as pc
 from privcausal.results.looks import FLAT
-from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-4, 4), "X": (-1, 1), "Z": (-1, 1), "G": ["a", "b", "c"]}
 
@@ -27,37 +26,34 @@ def rows(seed: int, slope: float, n: int = 4000) -> pd.DataFrame:
 
 
 def fit(seed: int, slope: float, **options: Any) -> Any:
-    with seeded_noise(seed):
-        return pc.privcate(
-            "Y ~ T | X + Z + C(G)", rows(seed, slope), bounds=BOUNDS, groups=["G"], **options
-        )
+    return privcate(
+        "Y ~ T | X + Z + C(G)", rows(seed, slope), bounds=BOUNDS, groups=["G"], **options, seed=seed
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "dr", "auto"])
 def test_a_constant_effect_is_not_said_to_vary(learner: str) -> None:
     """At level 5 % more than four of twelve are a false alarm of 2e-4 at most; two are seen."""
-    found = [fit(seed, 0.0, learner=learner, eps=2)._view().variation for seed in range(12)]
+    found = [view_of(fit(seed, 0.0, learner=learner, eps=2)).variation for seed in range(12)]
     assert found.count(FLAT) >= 10
 
 
 @pytest.mark.slow
-def test_what_varies_is_named_and_leads_report_and_summary(tmp_path: Any) -> None:
+def test_what_varies_is_named_and_leads_report_and_summary(page_of: Any) -> None:
     made = fit(1, 1.5, eps=8)
-    said = made._view().variation
+    said = view_of(made).variation
     assert said.startswith("The effect varies with ")
     assert "Z" in said.split(",")[0]
     text = str(made.summary())
     assert text.index("The effect varies with") < text.index("  Z: ")
-    made.report(tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = page_of(made)
     assert page.index(said) < page.index("Average effect by group")
 
 
 def test_averages_alone_say_nothing_of_it() -> None:
-    with seeded_noise(1):
-        made = pc.private("Y ~ T | X", rows(1, 0.0), bounds=BOUNDS)
-    assert made._view().variation == ""
+    made = private("Y ~ T | X", rows(1, 0.0), bounds=BOUNDS, seed=1)
+    assert view_of(made).variation == ""
 
 
 @pytest.mark.slow
