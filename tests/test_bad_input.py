@@ -39,7 +39,6 @@ from wrong_calls import (
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.accounting import store
 from privcausal.errors import (
     BudgetError,
     DataError,
@@ -218,10 +217,12 @@ def test_an_exhausted_ledger(path: Path) -> None:
     assert ledger.history.equals(before)
 
 
-def test_a_locked_ledger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+def test_a_locked_ledger(path: Path, limits: Any) -> None:
     ledger = pc.Ledger(path, "study", eps=5)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with (
+        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
+        limits(BUSY_SECONDS=0.2),
+    ):
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match="locked"):
             ate()(ledger)

@@ -28,7 +28,7 @@ from privcausal.request.plan import assume
 from privcausal.request.request import Budget, Request
 from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise
-from privcausal.vault import passes, simulate, simulation
+from privcausal.vault import simulate, simulation
 from privcausal.vault.noise import NoiseQuery
 from privcausal.vault.sources.stored import Stored
 
@@ -411,7 +411,7 @@ MOST_PASSES = {"private": 8, "r": 10, "dr": 11, "t": 9}
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", MOST_PASSES)
 def test_a_fit_reads_its_rows_as_often_as_planned(
-    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Any
 ) -> None:
     """Rows that are read anew for each pass: stages that need not wait for another share one."""
     file, reads, blocks = tmp_path / "study.parquet", [0], Stored.blocks
@@ -422,11 +422,10 @@ def test_a_fit_reads_its_rows_as_often_as_planned(
         return blocks(rows, *asked)
 
     monkeypatch.setattr(Stored, "blocks", counted)
-    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
     options: dict[str, Any] = {} if learner == "private" else {"learner": learner}
     plan = pc.plan(FORMULA, n=4000, bounds=STUDY.bounds, **options)
     fit = pc.private if learner == "private" else partial(pc.privcate, learner=learner)
-    with seeded_noise(0):
+    with seeded_noise(0), limits(KEEP_ROWS=0):
         found = fit(FORMULA, file, bounds=STUDY.bounds)
     assert reads[0] == plan.passes == MOST_PASSES[learner] < len(found.budget)
 
@@ -451,13 +450,10 @@ def request() -> Request:
     return Request(formula, schema, Budget(1.0), estimand="ATE")
 
 
-def test_no_rows_can_come_in(monkeypatch):
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a plan reads no data")
-
-    monkeypatch.setattr("privcausal.api.open_source", refuse)
-    monkeypatch.setattr("privcausal.run.open_vault", refuse)
-    assert small(n=1000).table[FROM][0] > 0
+def test_no_rows_can_come_in(broken):
+    reads = AssertionError("a plan reads no data")
+    with broken("api.open_source", reads), broken("run.open_vault", reads):
+        assert small(n=1000).table[FROM][0] > 0
     assert list(inspect.signature(simulate).parameters) == ["plan", "rows", "assumed", "mirrored"]
 
 

@@ -400,16 +400,14 @@ def test_what_hangs_on_a_frame_is_left_behind() -> None:
 
 @pytest.mark.parametrize("fault", [MemoryError(f"{NUMBER}"), ValueError(f"{LABEL}")])
 def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
-    fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fault: Exception, broken: Any, tmp_path: Path
 ) -> None:
     """As where post-processing of releases finds no memory."""
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise fault
-
-    monkeypatch.setattr("privcausal.estimators.base.finish", fail)
     ledger = pc.Ledger(tmp_path / "l.db", "s", eps=2)
-    with pytest.raises(PrivcausalError, match="Any budget already charged stays spent") as refused:
+    with (
+        broken("estimators.base.finish", fault),
+        pytest.raises(PrivcausalError, match="Any budget already charged stays spent") as refused,
+    ):
         ate()(ledger)
     assert "from the released numbers failed" in str(refused.value)
     assert ledger.fits == 1
@@ -418,12 +416,9 @@ def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
     assert LABEL not in str(refused.value)
 
 
-def test_an_interruption_after_the_charge_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("privcausal.estimators.base.finish", fail)
-    with pytest.raises(KeyboardInterrupt, match="stays spent"):
+def test_an_interruption_after_the_charge_passes(broken: Any) -> None:
+    stopped = broken("estimators.base.finish", KeyboardInterrupt())
+    with stopped, pytest.raises(KeyboardInterrupt, match="stays spent"):
         ate()(None)
 
 

@@ -34,7 +34,7 @@ from privcausal import testing
 from privcausal.errors import BudgetError, CapabilityError, DataError
 from privcausal.features.basis import row_weights
 from privcausal.features.rows import Rows
-from privcausal.vault import Source, open_source, passes
+from privcausal.vault import Source, open_source
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
 from privcausal.vault.queries.moments import Cross, Gram, OutlierSums, row_scale
@@ -194,7 +194,7 @@ def opened(data: Any) -> Source:
 @given(parts=partitions(60), batch_rows=st.integers(1, 40), block=st.integers(1, 40))
 @settings(max_examples=3, deadline=None)
 def test_sums_do_not_depend_on_the_partition(
-    expected: Any, parts: Any, batch_rows: int, block: int
+    limits: Any, expected: Any, parts: Any, batch_rows: int, block: int
 ) -> None:
     frame = table(ROWS)
     places = {
@@ -205,9 +205,7 @@ def test_sums_do_not_depend_on_the_partition(
             [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], batch_rows
         ),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "BATCH", block)
-        patch.setattr(passes, "KEEP_ROWS", 0)
+    with pytest.MonkeyPatch.context() as patch, limits(BATCH=block, KEEP_ROWS=0):
         patch.setattr(vault_helpers, "open_source", opened)
         for place, data in places.items():
             assert exact(data) == expected, place
@@ -350,14 +348,9 @@ def test_a_unit_keeps_its_part_wherever_its_rows_are(split: Any, tmp_path: Any) 
         with pytest.MonkeyPatch.context() as patch, testing.seeded_noise(1):
             if spark:
                 patch.setattr("privcausal.api.open_source", lambda data: Source(InParts(data)))
-            fit = pc.private(
-                FORMULA,
-                frame,
-                bounds=BOUNDS,
-                unit="pid",
-                max_rows=3,
-                control=pc.Control(split=split),
-            )
+            options: dict[str, Any] = {"unit": "pid", "max_rows": 3}
+            options |= {"bounds": BOUNDS, "control": pc.Control(split=split)}
+            fit = pc.private(FORMULA, frame, **options)
         fit.save(tmp_path / "fit.json")
         found.append((tmp_path / "fit.json").read_bytes())
     assert found[0] == found[1]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import strategies as st
 
 from privcausal import testing
@@ -282,6 +285,28 @@ def population(schema: Schema, variables: Sequence[str]) -> Population:
 @cache
 def study(neighbors: str, max_rows: int = 1, split: str = "full", unit: str | None = None) -> Study:
     return Study(neighbors, max_rows, split, unit)
+
+
+# -- interruptions ---------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupted(step: str, pressed: Any) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+    """A fit within this block is stopped by Ctrl-C, which `pressed` raises in the step's place."""
+    # jobs that a shell starts in the background ignore the signal, and their children do
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"privcausal.{step}", pressed)
+            with pytest.raises(KeyboardInterrupt, match="already charged stays spent") as caught:
+                yield caught
+    finally:
+        signal.signal(signal.SIGINT, ours)
+
+
+def batches(vault: Vault) -> list[Any]:
+    """The blocks of complete rows that a vault sums over."""
+    return list(vault._passes.batches())
 
 
 # -- orders ----------------------------------------------------------------------------------
