@@ -168,12 +168,12 @@ class Steps:
 
     def __init__(self) -> None:
         self.codes: dict[CodeType, str] = {}
-        self._depth = 0
+        self.depth = 0
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> None:
         if frame.f_code is GUARD:
-            self._depth += {"call": 1, "return": -1}.get(event, 0)
-        elif event == "call" and self._depth and ours(frame):
+            self.depth += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and self.depth and ours(frame):
             name = f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"
             self.codes.setdefault(frame.f_code, name)
 
@@ -191,14 +191,14 @@ class Fault(Steps):
 
     def __init__(self, target: CodeType, error: BaseException) -> None:
         super().__init__()
-        self._target, self._error, self.raised = target, error, False
+        self.target, self.error, self.raised = target, error, False
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> None:
         if frame.f_code is GUARD:
-            self._depth += {"call": 1, "return": -1}.get(event, 0)
-        elif event == "call" and self._depth and frame.f_code is self._target and not self.raised:
+            self.depth += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and self.depth and frame.f_code is self.target and not self.raised:
             self.raised = True
-            raise self._error
+            raise self.error
 
 
 @cache

@@ -95,18 +95,18 @@ class Meanwhile:
     """A ledger that lets something happen once the fit is paid for."""
 
     def __init__(self, ledger: pc.Ledger, happens: Callable[[], object]) -> None:
-        self._ledger, self._happens = ledger, happens
+        self.ledger, self.happens = ledger, happens
 
     @property
     def delta(self) -> float:
-        return self._ledger.delta
+        return self.ledger.delta
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return getattr(self.ledger, name)
 
     def charge(self, *args: Any, **options: Any) -> None:
-        self._ledger.charge(*args, **options)
-        self._happens()
+        self.ledger.charge(*args, **options)
+        self.happens()
 
 
 def cut(file: Path) -> None:

@@ -309,6 +309,11 @@ def batches(vault: Vault) -> list[Any]:
     return list(vault._passes.batches())
 
 
+def redrawn(vault: Vault, stage: Stage, order: Mechanism, exact: Any, times: int) -> list[Any]:
+    """Further releases of one exact answer, which its one charge does not pay for."""
+    return [vault._exit.release(stage, order, exact) for _ in range(times)]
+
+
 # -- orders ----------------------------------------------------------------------------------
 
 REGRESSORS = {
