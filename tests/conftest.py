@@ -19,6 +19,7 @@ import pytest
 # tests run in as many processes as there are cores; set before NumPy is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["MPLBACKEND"] = "Agg"  # plots are drawn without a screen
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -128,6 +129,7 @@ LIMITS = {
     "KEEP_ROWS": "vault.passes",
     "KEEP_VALUES": "vault.passes",
     "THREADS": "vault.passes",
+    "SAFE_BLOCKS": "vault.exit",
     "STREAM": "vault.sources.stored",
     "LARGEST_RELEASE": "request.plan",
     "LARGEST": "results.stored",

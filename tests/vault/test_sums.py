@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-import vault_helpers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vault_helpers import (
@@ -205,11 +204,10 @@ def test_sums_do_not_depend_on_the_partition(
             [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], batch_rows
         ),
     }
-    with pytest.MonkeyPatch.context() as patch, limits(BATCH=block, KEEP_ROWS=0):
-        patch.setattr(vault_helpers, "open_source", opened)
+    with limits(BATCH=block, KEEP_ROWS=0):
         for place, data in places.items():
-            assert exact(data) == expected, place
-            assert exact(data, ahead=True) == expected, place
+            assert exact(opened(data)) == expected, place
+            assert exact(opened(data), ahead=True) == expected, place
 
 
 def test_what_was_gathered_is_released_for_its_own_query_only() -> None:
@@ -249,9 +247,7 @@ def test_a_thousand_executors_send_the_sums_of_one(expected: Any) -> None:
         [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], 100
     )
     s, wanted = study("substitute"), {"gram": WANTED["gram"]}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vault_helpers, "open_source", opened)
-        found = [answers(s, data, wanted)["gram"].exact.tolist() for data in (executors, frame)]
+    found = [answers(s, opened(data), wanted)["gram"].exact.tolist() for data in (executors, frame)]
     assert found[0] == found[1]
     assert len(executors.sent) == 1_000
     assert max(executors.sent) <= 16 * len(found[0]) + 64

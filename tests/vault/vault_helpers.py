@@ -56,6 +56,7 @@ from privcausal.vault import (
     SizeHistogram,
     SlopeScores,
     SlopeSums,
+    Source,
     SurveyWeight,
     TreatedScore,
     Vault,
@@ -257,7 +258,8 @@ class Study:
         return Plan(self.request, "test", "gam", stages, 10**18)
 
     def vault(self, data: Any, plan: Plan, *, groups: bool = False) -> Vault:
-        vault = open_vault(open_source(data), plan, None, "run")
+        source = data if isinstance(data, Source) else open_source(data)
+        vault = open_vault(source, plan, None, "run")
         self.set_layout(vault, groups=groups)
         return vault
 
