@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,54 @@ def unspent(tmp_path: Path) -> Iterator[Any]:
     yield ledger
     assert ledger.fits == 0
     assert ledger.history.empty
+
+
+LIMITS = {
+    "BATCH": "vault.passes",
+    "KEEP_HELD": "vault.passes",
+    "KEEP_ROWS": "vault.passes",
+    "KEEP_VALUES": "vault.passes",
+    "THREADS": "vault.passes",
+    "SAFE_BLOCKS": "vault.exit",
+    "STREAM": "vault.sources.stored",
+    "LARGEST_RELEASE": "request.plan",
+    "LARGEST": "results.stored",
+    "MOST_ENTRIES": "features.design",
+    "FINEST": "accounting.price",
+    "NUMBERS": "accounting.price",
+    "BUSY_SECONDS": "accounting.store",
+}
+"""Limits of the package that small tests make smaller, and the module of each."""
+
+
+@pytest.fixture(scope="session")
+def limits() -> Callable[..., AbstractContextManager[None]]:
+    """`with limits(BATCH=97, STREAM=211):` runs with these `LIMITS`."""
+
+    @contextmanager
+    def limited(**values: float) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in values.items():
+                patch.setattr(f"privcausal.{LIMITS[name]}.{name}", value)
+            yield
+
+    return limited
+
+
+@pytest.fixture(scope="session")
+def broken() -> Callable[[str, BaseException], AbstractContextManager[None]]:
+    """`with broken("api.open_source", error):` this function of the package raises the error."""
+
+    @contextmanager
+    def breaking(step: str, error: BaseException) -> Iterator[None]:
+        def fail(*_: object, **__: object) -> None:
+            raise error
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"privcausal.{step}", fail)
+            yield
+
+    return breaking
 
 
 PAGE = r"""\documentclass{article}\usepackage[utf8]{inputenc}\usepackage{booktabs}

@@ -6,9 +6,7 @@ declared, no treated row, one row only: each gives a result, because a refusal w
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sqlite3
 import textwrap
 import warnings
 from collections.abc import Callable
@@ -39,7 +37,6 @@ from wrong_calls import (
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.accounting import store
 from privcausal.errors import (
     BudgetError,
     DataError,
@@ -216,25 +213,6 @@ def test_an_exhausted_ledger(path: Path) -> None:
     with pytest.raises(BudgetError, match=r"(?s)in ledger 'study'.*No budget was"):
         ate(eps=0.9)(ledger)
     assert ledger.history.equals(before)
-
-
-def test_a_locked_ledger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
-    ledger = pc.Ledger(path, "study", eps=5)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match="locked"):
-            ate()(ledger)
-    assert ledger.history.empty
-
-
-def test_a_read_only_ledger(path: Path) -> None:
-    ledger = pc.Ledger(path, "study", eps=5)
-    path.chmod(0o444)
-    with pytest.raises(LedgerError, match="read-only"):
-        ate()(ledger)
-    path.chmod(0o644)
-    assert ledger.history.empty
 
 
 @pytest.mark.parametrize("damage", ["zeros", "text", "cut", "gone", "head gone"])

@@ -487,13 +487,10 @@ def test_an_unexpected_error_shows_a_constant_text(here, capsys, monkeypatch, er
     assert said.out == ""
 
 
-def test_a_fit_that_is_paid_for_is_saved_even_if_its_report_fails(here, capsys, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pc.AteResult, "report", full)
+def test_a_fit_that_is_paid_for_is_saved_even_if_its_report_fails(here, capsys, broken):
     words = ["fit", "ate.toml", "data.parquet", "--report", "r.html", "--save", "f.json"]
-    assert cli.main(words) == 1
+    with broken("AteResult.report", OSError(28, "No space left on device")):
+        assert cli.main(words) == 1
     said = capsys.readouterr()
     assert "The report r.html could not be written" in said.err
     assert "Wrote the report" not in said.err

@@ -70,9 +70,8 @@ def has_examples(made: Any) -> bool:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examples write their files into an empty folder, and draw without a screen."""
+    """Examples write their files into an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPLBACKEND", "Agg")
 
 
 def ran(made: Any, name: str, known: dict[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,11 @@ from privcausal.estimators import Private, base_of
 from privcausal.estimators.planner import Planner, up
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import assume
+from privcausal.request.plan import Assumptions, assume
 from privcausal.request.request import Budget, Request
 from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise
-from privcausal.vault import passes, simulate, simulation
+from privcausal.vault import simulate, simulation
 from privcausal.vault.noise import NoiseQuery
 from privcausal.vault.sources.stored import Stored
 
@@ -75,6 +75,13 @@ def cut_sd(budget: pd.DataFrame) -> float:
     return float(budget.loc[sums, "noise_sd"].iloc[0])
 
 
+def assert_privacy_part(plan: pc.PlanResult, fit: Any, rel: float) -> None:
+    realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
+    same_cut = cut_sd(fit.budget) / cut_sd(plan.budget)
+    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=rel)
+    assert plan.table["rho"][0] == fit.guarantee.rho
+
+
 @pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize(
@@ -94,10 +101,7 @@ def test_the_privacy_part_is_that_of_the_fit(options):
     with seeded_noise(3):
         fit = pc.private(FORMULA, LARGE.frame, **options)
     plan = pc.plan(FORMULA, n=len(LARGE.frame), outcome_sd=13.7, r2=0.4, **options)
-    realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
-    same_cut = cut_sd(fit.budget) / cut_sd(plan.budget)
-    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.15)
-    assert plan.table["rho"][0] == fit.guarantee.rho
+    assert_privacy_part(plan, fit, rel=0.15)
 
 
 @lru_cache
@@ -116,11 +120,8 @@ def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner, base):
     with seeded_noise(3):
         fit = pc.privcate(FORMULA, crowd().frame, **options)
     plan = pc.plan(FORMULA, n=100_000, outcome_sd=13.7, r2=0.4, **options)
-    realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
-    same_cut = cut_sd(fit.budget) / cut_sd(plan.budget)
     # On base "dpebm" the population's treatment depends on covariates more than that of the rows.
-    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.09)
-    assert plan.table["rho"][0] == fit.guarantee.rho
+    assert_privacy_part(plan, fit, rel=0.09)
 
 
 @pytest.mark.slow
@@ -411,7 +412,7 @@ MOST_PASSES = {"private": 8, "r": 10, "dr": 11, "t": 9}
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", MOST_PASSES)
 def test_a_fit_reads_its_rows_as_often_as_planned(
-    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Any
 ) -> None:
     """Rows that are read anew for each pass: stages that need not wait for another share one."""
     file, reads, blocks = tmp_path / "study.parquet", [0], Stored.blocks
@@ -422,11 +423,10 @@ def test_a_fit_reads_its_rows_as_often_as_planned(
         return blocks(rows, *asked)
 
     monkeypatch.setattr(Stored, "blocks", counted)
-    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
     options: dict[str, Any] = {} if learner == "private" else {"learner": learner}
     plan = pc.plan(FORMULA, n=4000, bounds=STUDY.bounds, **options)
     fit = pc.private if learner == "private" else partial(pc.privcate, learner=learner)
-    with seeded_noise(0):
+    with seeded_noise(0), limits(KEEP_ROWS=0):
         found = fit(FORMULA, file, bounds=STUDY.bounds)
     assert reads[0] == plan.passes == MOST_PASSES[learner] < len(found.budget)
 
@@ -451,13 +451,14 @@ def request() -> Request:
     return Request(formula, schema, Budget(1.0), estimand="ATE")
 
 
-def test_no_rows_can_come_in(monkeypatch):
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a plan reads no data")
+def invented(asked: Request, assumed: Assumptions) -> pd.DataFrame:
+    return pd.DataFrame(simulation._invented(asked, assumed))
 
-    monkeypatch.setattr("privcausal.api.open_source", refuse)
-    monkeypatch.setattr("privcausal.run.open_vault", refuse)
-    assert small(n=1000).table[FROM][0] > 0
+
+def test_no_rows_can_come_in(broken):
+    reads = AssertionError("a plan reads no data")
+    with broken("api.open_source", reads), broken("run.open_vault", reads):
+        assert small(n=1000).table[FROM][0] > 0
     assert list(inspect.signature(simulate).parameters) == ["plan", "rows", "assumed", "mirrored"]
 
 
@@ -484,7 +485,7 @@ def test_a_planned_pattern_is_one_sd_and_its_mirror_undoes_it():
 
 def test_invented_rows_have_the_assumed_law():
     asked = request()
-    frame = pd.DataFrame(simulation._invented(asked, assume(asked, 3.0, 0.3, 0.4)))
+    frame = invented(asked, assume(asked, 3.0, 0.3, 0.4))
     assert frame["T"].mean() == pytest.approx(0.4, abs=0.01)
     assert frame["Y"].std() == pytest.approx(3.0, rel=0.02)
     assert frame["Y"].between(0, 10).all()
@@ -495,7 +496,7 @@ def test_invented_rows_have_the_assumed_law():
     fitted = np.linalg.lstsq(np.c_[np.ones(len(x)), x], frame["Y"], rcond=None)[0]
     explained = np.var(np.c_[np.ones(len(x)), x] @ fitted) / frame["Y"].var()
     assert explained == pytest.approx(0.3, abs=0.03)
-    most = pd.DataFrame(simulation._invented(asked, assume(asked, 5.0)))
+    most = invented(asked, assume(asked, 5.0))
     assert most["Y"].std() == pytest.approx(5.0, rel=0.02)
 
 
@@ -545,12 +546,12 @@ def test_public_rows_are_resampled():
     assumed = assume(asked, like=PUBLIC)
     assert assumed.outcome_sd == pytest.approx(PUBLIC["Y"].std(ddof=0))
     assert assumed.treated == pytest.approx(0.2)
-    frame = pd.DataFrame(simulation._invented(asked, assumed))
+    frame = invented(asked, assumed)
     assert len(frame) == simulation.LATTICE
     assert set(frame["Y"]) == {1.0, 2.0, 9.0}
     assert frame["T"].mean() == pytest.approx(0.2, abs=0.01)
     assert (frame["Z"] == "b").equals(frame["Y"] == 9)  # whole rows, not columns, are resampled
-    own = pd.DataFrame(simulation._invented(asked, assume(asked, 3.0, 0.3, like=PUBLIC[["X"]])))
+    own = invented(asked, assume(asked, 3.0, 0.3, like=PUBLIC[["X"]]))
     assert own["X"].between(0.4, 0.5).all()
     assert own["Y"].std() == pytest.approx(3.0, rel=0.02)
     assert abs(np.corrcoef(own["X"], own["Y"])[0, 1]) > 0.2  # invented outcomes depend on them
@@ -616,6 +617,8 @@ def test_bad_public_rows(like, words):
 
 # -- price -----------------------------------------------------------------------------------
 
+ROWS = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
+
 
 @pytest.mark.slow
 def test_what_a_ledger_can_pay(tmp_path):
@@ -624,8 +627,7 @@ def test_what_a_ledger_can_pay(tmp_path):
     fits = plan.fits(ledger)
     assert fits["affordable"].tolist() == [True, True, False]
     assert np.isnan(fits["left"][2])
-    frame = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
-    pc.private("Y ~ T | X", frame, eps=0.8, bounds=SMALL["bounds"], ledger=ledger)
+    pc.private("Y ~ T | X", ROWS, eps=0.8, bounds=SMALL["bounds"], ledger=ledger)
     assert ledger.remaining.epsilon == pytest.approx(fits["left"][1])
     assert plan.fits(ledger)["affordable"].tolist() == [True, False, False]
     both = small(n=1000, eps=0.5).fits(ledger, besides=[small(n=1000, eps=0.5)])
@@ -641,8 +643,7 @@ def test_a_fit_in_pure_epsilon_has_its_price_too(tmp_path):
     fits = plan.fits(ledger)  # no rho is converted, so the ledger's delta may be another
     assert fits["affordable"].tolist() == [True, True, False]
     assert fits["rho"].isna().all()
-    frame = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
-    pc.privcate("Y ~ T | X", frame, learner="adum", eps=0.8, bounds=bounds, ledger=ledger)
+    pc.privcate("Y ~ T | X", ROWS, learner="adum", eps=0.8, bounds=bounds, ledger=ledger)
     assert ledger.remaining.epsilon == pytest.approx(fits["left"][1])
     assert plan.fits(ledger)["affordable"].tolist() == [False, False, False]
     assert "reads the rows once" in " ".join(str(plan).split())
@@ -655,8 +656,7 @@ def test_a_ledger_of_another_kind(tmp_path):
         small(n=1000, delta=1e-6).fits(ledger)
     with pytest.raises(pc.CapabilityError, match="one n and one eps"):
         small(n=1000).fits(ledger, besides=[small(n=[1000, 2000])])
-    frame = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
-    pc.private("Y ~ T | X", frame, eps=0.2, bounds=SMALL["bounds"], ledger=ledger)
+    pc.private("Y ~ T | X", ROWS, eps=0.2, bounds=SMALL["bounds"], ledger=ledger)
     with pytest.raises(pc.LedgerError, match="other neighbors or another unit"):
         small(n=1000, neighbors="add_remove").fits(ledger)
 

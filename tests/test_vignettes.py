@@ -32,8 +32,7 @@ def test_the_start_page_lists_every_page_once() -> None:
 @pytest.mark.slow
 @pytest.mark.sample(19)
 @pytest.mark.parametrize("page", PAGES[::-1], ids=lambda page: page.stem)  # the first takes longest
-def test_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MPLBACKEND", "Agg")
+def test_runs(page: Path) -> None:
     pyplot.close("all")  # figures of other tests
     start, names = time.process_time(), {"__name__": "__main__"}
     blocks = list(execute.run(page, names))

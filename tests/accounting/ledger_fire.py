@@ -59,15 +59,15 @@ class Gate:
     """A start line: children wait in `wait` until the parent calls `open`."""
 
     def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
+        self.reader, self.writer = os.pipe()
 
     def wait(self) -> None:
-        os.close(self._writer)
-        os.read(self._reader, 1)
+        os.close(self.writer)
+        os.read(self.reader, 1)
 
     def open(self) -> None:
-        os.close(self._writer)
-        os.close(self._reader)
+        os.close(self.writer)
+        os.close(self.reader)
 
 
 def charge(rho: int = 1, gdp: bool = False, **fields: Any) -> Charge:

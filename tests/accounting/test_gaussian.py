@@ -4,12 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from privcausal.accounting import PICO, TradeOff, epsilon_of, rho_of
-from privcausal.accounting import price as gaussian
 from privcausal.accounting.price import delta_of, epsilon_at, gaussian_delta
 
 DELTA = 1e-5
@@ -72,18 +71,16 @@ def lattice_delta(epsilon, sigma, moves):
 
 @pytest.mark.parametrize("moves", [(20,), (64,), (12, 9), (3, 4, 5), (30, 1, 1)])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
-def test_the_discrete_law_loses_no_more_than_is_charged(monkeypatch, moves, epsilon):
+def test_the_discrete_law_loses_no_more_than_is_charged(limits, moves, epsilon):
     """At 64 steps, where the slack is a million million times that of the vault's 2^26."""
     sigma = 64.0
-    monkeypatch.setattr(gaussian, "FINEST", sigma)
-    monkeypatch.setattr(gaussian, "NUMBERS", 1)
     rho = math.ceil(PICO * sum(m * m for m in moves) / (2 * sigma**2))
     truth = lattice_delta(epsilon, sigma, moves)
-    claimed = delta_of(epsilon, rho, len(moves))
-    assert truth <= claimed * (1 + 1e-9)
-    if truth > 1e-9:
-        tight = epsilon_at(truth, rho, len(moves))
-        assert tight <= epsilon + 0.03 * len(moves)  # two slacks of 0.0026 a number, and more
+    with limits(FINEST=sigma, NUMBERS=1):
+        assert truth <= delta_of(epsilon, rho, len(moves)) * (1 + 1e-9)
+        if truth > 1e-9:
+            tight = epsilon_at(truth, rho, len(moves))
+            assert tight <= epsilon + 0.03 * len(moves)  # two slacks of 0.0026 a number, and more
 
 
 def pair_delta(epsilon, sigma, first, second):
@@ -108,35 +105,31 @@ def pair_delta(epsilon, sigma, first, second):
     return total
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, deadline=None)
 @given(
     first=st.integers(0, 60),
     cuts=st.lists(st.integers(-200, 200), max_size=6),
     shares=st.lists(st.floats(-1, 1), min_size=7, max_size=7),
     epsilon=st.floats(0, 3),
 )
-def test_what_is_asked_next_may_depend_on_the_answer(monkeypatch, first, cuts, shares, epsilon):
+def test_what_is_asked_next_may_depend_on_the_answer(limits, first, cuts, shares, epsilon):
     """The second number is moved as far as the first one's value tempts to, within one total."""
     sigma, total = 64.0, 64
-    monkeypatch.setattr(gaussian, "FINEST", sigma)
-    monkeypatch.setattr(gaussian, "NUMBERS", 1)
     most = math.isqrt(total**2 - first**2)
     reach = math.ceil(18 * sigma)
     part = np.searchsorted(np.sort(cuts), np.arange(-reach, reach + 1))
     second = np.rint(most * np.array(shares)).astype(int)[part]
     rho = math.ceil(PICO * total**2 / (2 * sigma**2))
-    assert pair_delta(epsilon, sigma, first, second) <= delta_of(epsilon, rho, 2) * (1 + 1e-9)
+    with limits(FINEST=sigma, NUMBERS=1):
+        assert pair_delta(epsilon, sigma, first, second) <= delta_of(epsilon, rho, 2) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("moves", [(2000, 0), (900, 700)])
-def test_on_a_finer_grid_the_claim_is_the_truth(monkeypatch, moves):
+def test_on_a_finer_grid_the_claim_is_the_truth(limits, moves):
     sigma = 4096.0
-    monkeypatch.setattr(gaussian, "FINEST", sigma)
-    monkeypatch.setattr(gaussian, "NUMBERS", 1)
     rho = math.ceil(PICO * sum(m * m for m in moves) / (2 * sigma**2))
-    claimed = epsilon_at(DELTA, rho, len(moves))
+    with limits(FINEST=sigma, NUMBERS=1):
+        claimed = epsilon_at(DELTA, rho, len(moves))
     assert pair_delta(claimed, sigma, *moves) <= DELTA
     assert pair_delta(claimed * 0.999, sigma, *moves) > DELTA
 

@@ -299,12 +299,11 @@ def test_an_empty_history_has_the_same_columns(ledger, charge):
     assert empty.empty
 
 
-def test_times_are_rounded_to_the_day(ledger, charge):
+def test_times_are_rounded_to_the_day(ledger, path, charge):
     ledger.charge("a", [charge(rho=1)])
     (day,) = ledger.history["day"]
     assert abs(datetime.date.fromisoformat(day) - datetime.date.today()).days <= 1
-    stored = ledger._store.path.read_bytes()
-    assert f"{datetime.datetime.now():%H:%M}".encode() not in stored
+    assert f"{datetime.datetime.now():%H:%M}".encode() not in path.read_bytes()
 
 
 def test_a_clock_that_goes_back_changes_nothing():

@@ -180,9 +180,11 @@ def test_threads_share_a_ledger(ledger, charge):
     assert len(failures) == 18
 
 
-def test_a_locked_ledger_waits_and_then_refuses(ledger, path, charge, monkeypatch):
-    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+def test_a_locked_ledger_waits_and_then_refuses(ledger, path, charge, limits):
+    with (
+        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
+        limits(BUSY_SECONDS=0.2),
+    ):
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match="locked by another process"):
             ledger.charge("a", [charge(rho=1)])
@@ -385,16 +387,14 @@ def test_a_hard_link_is_refused(ledger, path, tmp_path, charge):
         ledger.charge("a", [charge(rho=1)])
 
 
-def test_a_head_that_cannot_be_written_stops_the_release(ledger, path, charge, monkeypatch):
+def test_a_head_that_cannot_be_written_stops_the_release(ledger, charge, broken):
     used(ledger, charge)
-
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "_write_whole", full)
-        with pytest.raises(LedgerError, match="No results are released"):
-            ledger.charge("d", [charge(rho=1)])
+    full = OSError(28, "No space left on device")
+    with (
+        broken("accounting.store._write_whole", full),
+        pytest.raises(LedgerError, match="No results are released"),
+    ):
+        ledger.charge("d", [charge(rho=1)])
     assert ledger.fits == 4  # spent, and not refunded
 
 
@@ -415,14 +415,9 @@ def test_a_stranger_s_database_is_left_alone(path):
     assert not os.path.exists(f"{path}.head")
 
 
-def test_an_error_inside_a_charge_spends_nothing(ledger, charge, monkeypatch):
-    def stop(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(store, "_insert", stop)
-    with pytest.raises(KeyboardInterrupt):
+def test_an_error_inside_a_charge_spends_nothing(ledger, charge, broken):
+    with broken("accounting.store._insert", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         ledger.charge("a", [charge(rho=1)])
-    monkeypatch.undo()
     assert ledger.fits == 0
     ledger.charge("a", [charge(rho=1)])
 

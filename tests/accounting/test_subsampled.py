@@ -76,13 +76,13 @@ class Laws:
 
     def __init__(self, sd: float) -> None:
         self.sd = mpf(sd)
-        self.total = sum(self._density(k) for k in range(-int(30 * sd), int(30 * sd) + 1))
+        self.total = sum(self.density(k) for k in range(-int(30 * sd), int(30 * sd) + 1))
 
-    def _density(self, k: int) -> Any:
+    def density(self, k: int) -> Any:
         return mp.exp(-(mpf(k) ** 2) / (2 * self.sd**2))
 
     def discrete(self, k: int) -> Any:
-        return self._density(k) / self.total
+        return self.density(k) / self.total
 
     def rounded(self, k: int) -> Any:
         low, high = ((abs(k) + u) / (self.sd * mp.sqrt(2)) for u in (mpf(-0.5), mpf(0.5)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,6 @@ import privcausal as pc
 from privcausal.auditing import CASES, audit_case
 from privcausal.errors import CapabilityError
 from privcausal.vault import noise, vault
-from privcausal.vault.batch import Batch
-from privcausal.vault.exit import Exit
-from privcausal.vault.queries import cells, kernel, moments
-from privcausal.vault.queries import sums as scores
 
 LEVEL = 1e-6
 CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}
@@ -78,94 +76,37 @@ def test_the_bound_comes_close_to_the_claim() -> None:
 # -- planted faults --------------------------------------------------------------------------
 
 
-def narrower(patch: Any, by: float) -> None:
+@contextmanager
+def narrower(by: float) -> Iterator[None]:
     """All noise is narrower than what the vault asks for."""
-    plain = noise._sampler
-    patch.setattr(noise, "_sampler", lambda law, scale: plain(law, scale / by))
-
-
-def smaller(patch: Any, order: Any, by: float, method: str = "sensitivity") -> None:
-    plain = getattr(order, method)
-    patch.setattr(order, method, lambda self, *a, **k: plain(self, *a, **k) / by)
-
-
-def cheaper(patch: Any) -> None:
-    """Stages get twice the rho that they are charged."""
-    plain = Exit.noise_query
-    patch.setattr(
-        Exit,
-        "noise_query",
-        lambda self, stage, *a: plain(self, type(stage)(stage.name, 2 * stage.rho), *a),
-    )
-
-
-def in_both_folds(patch: Any) -> None:
-    patch.setattr(Batch, "only", lambda batch, _: batch)
-
-
-def peeks(patch: Any) -> None:
-    def total(source: Any, _: Any) -> int:
-        return int(1 + np.nan_to_num(source.rows.column("Y", as_labels=False).numbers).sum())
-
-    patch.setattr(vault.admission, "public_size", total)
-
-
-FAULTS: dict[str, Any] = {
-    "gram without the root of two": (
-        "private", "add_remove", lambda p: smaller(p, moments.Gram, 2**0.5)
-    ),
-    "cross products of half the size": (
-        "private", "substitute", lambda p: smaller(p, moments.Cross, 2.0)
-    ),
-    "arms' sums of half the size": (
-        "trial", "substitute", lambda p: smaller(p, scores.ArmSums, 2.0)
-    ),
-    "kernel weights of half the size": (
-        "kernel", "add_remove", lambda p: smaller(p, kernel.KernelRegression, 2.0)
-    ),
-    "cells of 0.8 of the size": (
-        "adum, count and sum", "substitute",
-        lambda p: smaller(p, cells.CellSums, 1.25, "l1_sensitivity"),
-    ),
-    "twice the rho": ("trial", "add_remove", cheaper),
-    "a row in both folds": ("r, crossfit", "add_remove", in_both_folds),
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_planted_faults_of_exact_answers(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too little noise for how far the answers move is seen without luck."""
-    case, relation, plant = FAULTS[fault]
-    with monkeypatch.context() as patch:
-        plant(patch)
-        found = audit_case(case, relation, trials=2, level=LEVEL)
-    assert not found.passes
-    assert any(line.exact > line.claimed for line in found.lines)
-    assert "CLAIM REFUTED" in str(found)
-    assert "FAILS" in str(found)
+    with pytest.MonkeyPatch.context() as patch:
+        plain = noise._sampler
+        patch.setattr(noise, "_sampler", lambda law, scale: plain(law, scale / by))
+        yield
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "by", "trials"), [("trial", 1.5, 4000), ("adum, count and sum", 2.0, 6000)]
 )
-def test_planted_narrow_noise_is_seen(
-    case: str, by: float, trials: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_narrow_noise_is_seen(case: str, by: float, trials: int) -> None:
     """Only draws can see it; the exact answers are as they should be."""
-    with monkeypatch.context() as patch:
-        narrower(patch, by)
+    with narrower(by):
         found = audit_case(case, "add_remove", trials=trials)
     assert all(line.exact <= line.claimed * (1 + 1e-9) for line in found.lines)
     assert any(line.bound > line.claimed for line in found.lines)
     assert not found.passes
+    assert "CLAIM REFUTED" in str(found)
+    assert "FAILS" in str(found)
 
 
 @pytest.mark.slow
 def test_a_question_that_depends_on_a_row_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def total(source: Any, _: Any) -> int:
+        return int(1 + np.nan_to_num(source.rows.column("Y", as_labels=False).numbers).sum())
+
     with monkeypatch.context() as patch:
-        peeks(patch)
+        patch.setattr(vault.admission, "public_size", total)
         found = audit_case("dr", "substitute", trials=2)
     assert not found.passes
     assert found.departed is not None
@@ -187,15 +128,14 @@ def test_whole_fits() -> None:
 
 
 @pytest.mark.slow
-def test_whole_fits_see_narrow_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_fits_see_narrow_noise() -> None:
     call = {**CALL, "formula": "Y ~ T", "rows": 40, "eps": 1.0, "trials": 60}
-    with monkeypatch.context() as patch:
-        narrower(patch, 30.0)
+    with narrower(30.0):
         assert not pc.audit(**call, statistic="fits").passes
 
 
 @pytest.mark.slow
-def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_black_box() -> None:
     """An output's number, of real fits; with hardly any noise it tells all."""
     call = {**CALL, "formula": "Y ~ T", "rows": 300, "eps": 0.3, "trials": 80, "level": LEVEL}
 
@@ -206,10 +146,8 @@ def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     found = pc.audit(**call, statistic=ate)
     assert found.passes
     assert np.isnan(found.lines[0].exact)
-    with monkeypatch.context() as patch:
-        narrower(patch, 1e4)
-        told = pc.audit(**call, statistic=ate)
-    assert not told.passes
+    with narrower(1e4):
+        assert not pc.audit(**call, statistic=ate).passes
 
 
 @pytest.mark.slow

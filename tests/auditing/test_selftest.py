@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from privcausal import auditing, cli
-from privcausal.accounting import Ledger, ledger
 from privcausal.vault import noise
 
 QUICK = [name for name in auditing.SELF_TESTS if name != "replay on neighbors"]
 
 
-def only(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[bool, str]:
-    monkeypatch.setattr(auditing, "SELF_TESTS", {name: auditing.SELF_TESTS[name]})
+def only(monkeypatch: pytest.MonkeyPatch, name: str, check: Any = None) -> None:
+    """One check is left of the self-test."""
+    monkeypatch.setattr(auditing, "SELF_TESTS", {name: check or auditing.SELF_TESTS[name]})
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[bool, str]:
+    only(monkeypatch, name)
     (found,) = auditing.selftest()
     return found
 
@@ -23,7 +27,7 @@ def only(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[bool, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_it_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    holds, line = only(monkeypatch, name)
+    holds, line = checked(monkeypatch, name)
     assert holds, line
     assert line.startswith("ok")
 
@@ -32,42 +36,32 @@ def test_it_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fits_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {name: auditing.CASES[name] for name in ("trial", "adum, count and sum")}
     monkeypatch.setattr(auditing, "CASES", cases)
-    holds, line = only(monkeypatch, "replay on neighbors")
+    holds, line = checked(monkeypatch, "replay on neighbors")
     assert holds
     assert "4 fits, 12 claims: all hold" in line
 
 
-def narrow(patch: Any) -> None:
-    plain = noise._sampler
-    patch.setattr(noise, "_sampler", lambda law, scale: plain(law, scale / 1.3))
-
-
-def repeated(patch: Any) -> None:
-    patch.setattr(noise, "_sampler", lambda _, scale: lambda exact: np.array(exact) + scale / 3)
-
-
-def no_cap(patch: Any) -> None:
-    patch.setattr(ledger.price, "within", lambda *_: True)
-
-
-def nothing_kept(patch: Any) -> None:
-    patch.setattr(Ledger, "charge", lambda *_, **__: None)
+SAMPLER = "vault.noise._sampler"
+PLAIN = noise._sampler
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "name"),
+    ("step", "fault", "name"),
     [
-        (narrow, "noise distribution"),
-        (repeated, "noise distribution"),
-        (no_cap, "ledger: processes share a cap"),
-        (nothing_kept, "ledger: processes killed"),
+        (SAMPLER, lambda law, scale: PLAIN(law, scale / 1.3), "noise distribution"),
+        (SAMPLER, lambda _, scale: lambda e: np.array(e) + scale / 3, "noise distribution"),
+        ("accounting.price.within", lambda *_: True, "ledger: processes share a cap"),
+        ("accounting.Ledger.charge", lambda *_, **__: None, "ledger: processes killed"),
     ],
+    ids=["narrow noise", "one noise", "no cap", "nothing kept"],
 )
-def test_faults_are_found(fault: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_are_found(
+    step: str, fault: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
-        fault(patch)
-        holds, line = only(monkeypatch, name)
+        patch.setattr(f"privcausal.{step}", fault)
+        holds, line = checked(patch, name)
     assert not holds
     assert line.startswith("FAIL")
 
@@ -75,9 +69,7 @@ def test_faults_are_found(fault: Any, name: str, monkeypatch: pytest.MonkeyPatch
 def test_the_command_prints_a_line_per_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        auditing, "SELF_TESTS", {"ledger: changes": auditing.SELF_TESTS["ledger: changes"]}
-    )
+    only(monkeypatch, "ledger: changes")
     assert cli.main(["selftest"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[:2] == ["ok", "ledger:"]
@@ -90,7 +82,7 @@ def test_a_failure_is_exit_4_and_quotes_nothing(
     def stop() -> str:
         raise ValueError("CANARY")
 
-    monkeypatch.setattr(auditing, "SELF_TESTS", {"a check": stop})
+    only(monkeypatch, "a check", stop)
     assert cli.main(["selftest"]) == 4
     printed = capsys.readouterr()
     assert "FAIL  a check" in printed.out

@@ -21,7 +21,6 @@ from privcausal.accounting import price, rho_of
 from privcausal.auditing import mu_bound
 from privcausal.errors import CapabilityError, DataError, FormulaError, PrivcausalError
 from privcausal.estimators.budget import as_coded
-from privcausal.features import design
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant
 from privcausal.features.rows import Rows
@@ -31,7 +30,6 @@ from privcausal.request.partition import Axis
 from privcausal.request.schema import Schema
 from privcausal.vault import ArmHistogram, CellSums, OfCovariates, Outcome, open_source, open_vault
 from privcausal.vault.guard import guarded
-from privcausal.vault.passes import Passes
 from privcausal.vault.published import PublishedEBM
 from privcausal.vault.sources import spark
 
@@ -103,9 +101,9 @@ def test_a_row_beyond_a_table_is_missing() -> None:
     assert cells.integers(five)[4:].sum() == 2
 
 
-def test_large_designs_are_refused() -> None:
+def test_large_designs_are_refused(limits: Any) -> None:
     terms = CausalFormula.parse("Y ~ T | C(X)").terms
-    with mock.patch.object(design, "MOST_ENTRIES", 1 << 14), pytest.raises(FormulaError):
+    with limits(MOST_ENTRIES=1 << 14), pytest.raises(FormulaError):
         Design(terms, Schema.of({"X": ["a", "b", "c", "d"]}), full_rank=True)
 
 
@@ -137,13 +135,11 @@ def test_bounds_of_audits_hold() -> None:
     assert over <= binom.ppf(1 - 1e-6, 400, 0.3)
 
 
-def test_fits_are_charged_before_rows_are_read(tmp_path: Path) -> None:
+def test_fits_are_charged_before_rows_are_read(tmp_path: Path, broken: Any) -> None:
     """A fit that fails on its rows stays paid for."""
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=2)
-    with (
-        mock.patch.object(Passes, "_assign", side_effect=ValueError("broken")),
-        pytest.raises(PrivcausalError),
-    ):
+    failing = broken("vault.passes.Passes._assign", ValueError("broken"))
+    with failing, pytest.raises(PrivcausalError):
         pc.private("Y ~ T", table(300), bounds={"Y": (-2, 3)}, eps=0.1, ledger=ledger)
     assert ledger.fits == 1
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import privcausal as pc
 from privcausal import testing
@@ -30,6 +33,22 @@ WHO = "whose row"
 
 NEVER = -(2**60)
 """A noisy count that passes no threshold."""
+
+
+@contextmanager
+def cleaning(tell: Callable[[Any], None]) -> Iterator[None]:
+    """A planted fault: within this block `tell` sees the values of every column of rows."""
+    module = sys.modules["privcausal.vault.batch"]
+    clean = module.cleaned
+
+    def telling(column: Any, domain: Any) -> Any:
+        values, present = clean(column, domain)
+        tell(values[present])
+        return values, present
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "cleaned", telling)
+        yield
 
 
 @dataclass(frozen=True)

@@ -515,18 +515,18 @@ def test_objects_that_resist_reading_are_missing(value: Any) -> None:
 # -- faults inside the vault -----------------------------------------------------------------
 
 STEPS = [
-    "privcausal.vault.sources.memory.Memory",
-    "privcausal.features.design.numbers",
-    "privcausal.features.design.labels",
-    "privcausal.vault.passes.first_rows",
-    "privcausal.vault.passes.dealt",
-    "privcausal.vault.batch.cleaned",
-    "privcausal.vault.batch.group_mask",
-    "privcausal.vault.queries.moments.Marginals.integers",
-    "privcausal.vault.queries.moments.Gram.integers",
-    "privcausal.vault.queries.sums.grid_sum",
-    "privcausal.vault.transforms.Aipw.__call__",
-    "privcausal.vault.noise.OperatingSystem.with_noise",
+    "vault.sources.memory.Memory",
+    "features.design.numbers",
+    "features.design.labels",
+    "vault.passes.first_rows",
+    "vault.passes.dealt",
+    "vault.batch.cleaned",
+    "vault.batch.group_mask",
+    "vault.queries.moments.Marginals.integers",
+    "vault.queries.moments.Gram.integers",
+    "vault.queries.sums.grid_sum",
+    "vault.transforms.Aipw.__call__",
+    "vault.noise.OperatingSystem.with_noise",
 ]
 STEPPED: dict[str, Any] = {
     "unit": "pid",
@@ -548,18 +548,12 @@ FAULTS: list[Exception] = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: type(f).__name__)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_fault_inside_shows_nothing(
-    step: str, fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    step: str, fault: Exception, broken: Any, tmp_path: Path
 ) -> None:
     """What a user sees of a fault is constant; what was charged stays charged."""
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise fault
-
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=5)
-    with monkeypatch.context() as patch:
-        patch.setattr(step, fail)
-        with pytest.raises(PrivcausalError) as caught:
-            pc.privcate(FORMULA, rows(), ledger=ledger, **STEPPED)
+    with broken(step, fault), pytest.raises(PrivcausalError) as caught:
+        pc.privcate(FORMULA, rows(), ledger=ledger, **STEPPED)
     text = told(caught.value)
     assert found_in(text) == []
     assert str(N) not in text
@@ -574,17 +568,13 @@ def stages() -> Any:
         return pc.privcate(FORMULA, rows(), **STEPPED).plan.stages
 
 
-def test_with_test_noise_a_fault_shows_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_test_noise_a_fault_shows_itself(broken: Any) -> None:
     """Somebody must be able to find it; nothing made so is private, and says so."""
-
-    def fail(*_: Any) -> Any:
-        raise ZeroDivisionError("the fault")
-
-    monkeypatch.setattr("privcausal.vault.queries.moments.Gram.integers", fail)
-    with testing.zero_noise(), pytest.raises(ZeroDivisionError, match="the fault"):
-        fitted("r")
-    with pytest.raises(PrivcausalError, match="zero_noise"):
-        fitted("r")
+    with broken("vault.queries.moments.Gram.integers", ZeroDivisionError("the fault")):
+        with testing.zero_noise(), pytest.raises(ZeroDivisionError, match="the fault"):
+            fitted("r")
+        with pytest.raises(PrivcausalError, match="zero_noise"):
+            fitted("r")
 
 
 # -- warnings, logs and streams --------------------------------------------------------------

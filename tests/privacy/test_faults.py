@@ -168,12 +168,12 @@ class Steps:
 
     def __init__(self) -> None:
         self.codes: dict[CodeType, str] = {}
-        self._depth = 0
+        self.depth = 0
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> None:
         if frame.f_code is GUARD:
-            self._depth += {"call": 1, "return": -1}.get(event, 0)
-        elif event == "call" and self._depth and ours(frame):
+            self.depth += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and self.depth and ours(frame):
             name = f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"
             self.codes.setdefault(frame.f_code, name)
 
@@ -191,14 +191,14 @@ class Fault(Steps):
 
     def __init__(self, target: CodeType, error: BaseException) -> None:
         super().__init__()
-        self._target, self._error, self.raised = target, error, False
+        self.target, self.error, self.raised = target, error, False
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> None:
         if frame.f_code is GUARD:
-            self._depth += {"call": 1, "return": -1}.get(event, 0)
-        elif event == "call" and self._depth and frame.f_code is self._target and not self.raised:
+            self.depth += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and self.depth and frame.f_code is self.target and not self.raised:
             self.raised = True
-            raise self._error
+            raise self.error
 
 
 @cache
@@ -400,16 +400,14 @@ def test_what_hangs_on_a_frame_is_left_behind() -> None:
 
 @pytest.mark.parametrize("fault", [MemoryError(f"{NUMBER}"), ValueError(f"{LABEL}")])
 def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
-    fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fault: Exception, broken: Any, tmp_path: Path
 ) -> None:
     """As where post-processing of releases finds no memory."""
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise fault
-
-    monkeypatch.setattr("privcausal.estimators.base.finish", fail)
     ledger = pc.Ledger(tmp_path / "l.db", "s", eps=2)
-    with pytest.raises(PrivcausalError, match="Any budget already charged stays spent") as refused:
+    with (
+        broken("estimators.base.finish", fault),
+        pytest.raises(PrivcausalError, match="Any budget already charged stays spent") as refused,
+    ):
         ate()(ledger)
     assert "from the released numbers failed" in str(refused.value)
     assert ledger.fits == 1
@@ -418,12 +416,9 @@ def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
     assert LABEL not in str(refused.value)
 
 
-def test_an_interruption_after_the_charge_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("privcausal.estimators.base.finish", fail)
-    with pytest.raises(KeyboardInterrupt, match="stays spent"):
+def test_an_interruption_after_the_charge_passes(broken: Any) -> None:
+    stopped = broken("estimators.base.finish", KeyboardInterrupt())
+    with stopped, pytest.raises(KeyboardInterrupt, match="stays spent"):
         ate()(None)
 
 

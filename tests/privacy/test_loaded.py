@@ -53,20 +53,19 @@ def test_an_honest_file_is_loaded_and_its_looks_are_alike(kind: str, relation: A
     assert released >= (kind != "polynomials")
 
 
-def agree(estimate: Any, _: Any) -> bool:
+@pytest.fixture
+def agreed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever makes a file can state the results that its numbers lead to."""
-    return bool(serial._results(estimate))
+    monkeypatch.setattr(serial, "_agree", lambda estimate, _: bool(serial._results(estimate)))
 
 
-def test_noise_and_prices_follow_from_the_request_and_not_from_the_file() -> None:
+def test_noise_and_prices_follow_from_the_request_and_not_from_the_file(agreed: None) -> None:
     """A file states neither, but may ask for less noise: its price is then higher."""
     fit = loaded(document("cuts"))
     ask = "asked/RowRequest/request/Request/budget/Budget/epsilon"
     root = json.loads(edited("cuts", ask, 2.0))
     plan, _ = serial._made(root["asked"]).planned()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serial, "_agree", agree)
-        dearer = loaded(json.dumps(root | {"prices": serial._prices(plan)}))
+    dearer = loaded(json.dumps(root | {"prices": serial._prices(plan)}))
     one, two = fit.budget, dearer.budget
     assert (two["noise_sd"] < one["noise_sd"]).all()
     assert (two["rho"] > one["rho"]).all()
@@ -119,14 +118,11 @@ def test_small_files_take_little_memory_and_time(tmp_path: Path) -> None:
         assert float(line.split()[1]) < 5, name
 
 
-def test_a_file_larger_than_any_fit_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_larger_than_any_fit_is_not_read(tmp_path: Path, limits: Any) -> None:
     path = tmp_path / "fit.json"
     path.write_text(document("cells"))
     pc.load(path)
-    monkeypatch.setattr(serial, "LARGEST", 1000)
-    with pytest.raises(DataError, match="not a fit"):
+    with limits(LARGEST=1000), pytest.raises(DataError, match="not a fit"):
         pc.load(path)
 
 
@@ -135,10 +131,9 @@ def test_a_file_larger_than_any_fit_is_not_read(
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("kind", CALLS)
 def test_whatever_a_file_holds_neighbours_look_alike(
-    kind: str, relation: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, relation: Any, agreed: None
 ) -> None:
     """Of the files that load, every look comes to the same, within the stated sensitivity."""
-    monkeypatch.setattr(serial, "_agree", agree)
     rng = np.random.default_rng([list(CALLS).index(kind), RELATIONS.index(relation)])
     content, kept = document(kind, relation), 0
     for number in range(CASES):
@@ -176,31 +171,23 @@ def test_elsewhere_than_at_its_points_an_effect_is_no_number_and_predict_says_so
 
 @pytest.mark.parametrize("error", [pc.errors.CapabilityError, DataError, ValueError, KeyError])
 def test_every_failure_on_rows_is_told_in_the_same_words(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    error: type[Exception], broken: Any
 ) -> None:
     """An error of the package's own does not say which it was."""
-
     fit = fitted("dr by linear")
-
-    def fail(*_: Any) -> Any:
-        raise error("x of row 17 is no such point")
-
-    monkeypatch.setattr("privcausal.vault.queries.sums.ArmHistogram.integers", fail)
-    with pytest.raises(DataError, match="A step on the rows failed") as caught:
+    failing = broken("vault.queries.sums.ArmHistogram.integers", error("x of row 17 is no point"))
+    with failing, pytest.raises(DataError, match="A step on the rows failed") as caught:
         fit.overlap(table(), eps=1.0)
     assert "17" not in str(caught.value)
     assert caught.value.__context__ is None
 
 
-def test_a_source_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+def test_a_source_that_cannot_be_read_says_so(tmp_path: Path, broken: Any) -> None:
     """In words of its own, whatever the rows hold."""
-    from privcausal.vault.sources import stored
-
     path = tmp_path / "rows.parquet"
     table().to_parquet(path)
     fit = fitted("dr by linear")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "_batches", lambda _: iter([1 / 0]))
-        with pytest.raises(DataError, match="Not all rows could be read") as caught:
-            fit.overlap(path, eps=1.0)
+    reading = broken("vault.sources.stored._batches", ZeroDivisionError())
+    with reading, pytest.raises(DataError, match="Not all rows could be read") as caught:
+        fit.overlap(path, eps=1.0)
     assert type(caught.value) is DataError

@@ -34,6 +34,7 @@ from replay_helpers import (
     MISSING,
     Pair,
     aligned,
+    cleaning,
     fit,
     hostile,
     ordinary,
@@ -275,19 +276,11 @@ def test_a_loop_as_long_as_the_rows_decide_would_be_found(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_a_log_line_of_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privcausal.vault import batch
-
+def test_a_log_line_of_a_row_would_be_found() -> None:
     one, two = neighbours("substitute", [*ordinary(40, 1), LOW], HIGH)
-    clean = batch.cleaned
-
-    def telling(column: Any, domain: Any) -> Any:
-        values, present = clean(column, domain)
-        logging.getLogger("privcausal").debug("up to %s", values.max())
-        return values, present
-
-    monkeypatch.setattr(batch, "cleaned", telling)
-    first, second = both(call("r", "substitute"), one, two)
+    log = logging.getLogger("privcausal")
+    with cleaning(lambda values: log.debug("up to %s", values.max())):
+        first, second = both(call("r", "substitute"), one, two)
     assert first.logged != second.logged
 
 

@@ -9,7 +9,6 @@ the outside only through the noisy answers; and these are paid for. No randomnes
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -642,52 +641,6 @@ def test_structure_does_not_depend_on_the_rows(learner: str) -> None:
 
 
 # -- the check itself ------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forgotten factor, a peek at a row and a split by treatment: each is found."""
-    from privcausal.vault import passes, vault
-    from privcausal.vault.batch import Batch
-    from privcausal.vault.queries import moments
-
-    one, two = neighbours("substitute", [*ordinary(N, 2), LOW | INSIDE], HIGH | INSIDE)
-    pair = Pair("planted", call(), one, two)
-    check(pair)
-    with monkeypatch.context() as patch:
-        patch.setattr(moments.Cross, "sensitivity", lambda self, _: moments.PRODUCT_UNIT**2)
-        with pytest.raises(AssertionError):
-            check(pair)
-    with monkeypatch.context() as patch:
-
-        def peek(source: Any, _: Any) -> int:
-            return int(source.rows.column("Y", as_labels=False).numbers.sum())
-
-        patch.setattr(vault.admission, "public_size", peek)
-        with pytest.raises(AssertionError):
-            check(pair)
-    with monkeypatch.context() as patch:
-
-        def by_treatment(self: Any) -> Any:
-            t = self._rows.column("T", as_labels=False).numbers
-            return np.ones(len(t), bool), np.argsort(np.argsort(t)) % 2
-
-        patch.setattr(passes.Passes, "_assign", by_treatment)
-        with pytest.raises(AssertionError):
-            check(replace(pair, call=call(control=pc.Control(split="disjoint"))))
-    with monkeypatch.context() as patch:
-        # folds charged once, but every row in both
-        patch.setattr(Batch, "only", lambda batch, _: batch)
-        # most is spent on sums by fold
-        shares = {"nuisance": 0.95, "effect": 0.05, "average": 0}
-        made = call(
-            control=pc.Control(split="crossfit", shares=shares),
-            base="linear",
-            neighbors="add_remove",
-        )
-        added = neighbours("add_remove", [*ordinary(N, 2), LOW], HIGH)
-        with pytest.raises(AssertionError):
-            check(Pair("planted", made, *added))
 
 
 @pytest.mark.slow

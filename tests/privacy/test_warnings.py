@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from alert_rows import MANY, many, ruled
-from replay_helpers import fit
+from replay_helpers import cleaning, fit
 
 import privcausal as pc
 from privcausal.results.fits import Result
@@ -176,18 +175,13 @@ def test_other_released_numbers_give_other_warnings() -> None:
 
 
 @pytest.mark.slow
-def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = sys.modules["privcausal.vault.batch"]
-    clean = batch.cleaned
+def test_a_warning_by_a_row_would_be_found() -> None:
+    def tell(values: Any) -> None:
+        if values.mean() > 0:
+            warnings.warn("high values", pc.PrivcausalWarning, stacklevel=3)
 
-    def telling(column: Any, domain: Any) -> Any:
-        values, present = clean(column, domain)
-        if values[present].mean() > 0:
-            warnings.warn("high values", pc.PrivcausalWarning, stacklevel=2)
-        return values, present
-
-    monkeypatch.setattr(batch, "cleaned", telling)
-    first, second = both("clip")
+    with cleaning(tell):
+        first, second = both("clip")
     assert first.warned != second.warned
 
 

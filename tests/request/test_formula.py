@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 import time
 import warnings
@@ -351,6 +350,9 @@ def test_good_formulas(text, modifiers, controls):
     formula = CausalFormula.parse(text)
     assert [t.name for t in formula.modifiers] == modifiers
     assert [t.name for t in formula.controls] == controls
+    again = CausalFormula.parse(expanded(formula))
+    assert expanded(again) == expanded(formula)
+    assert (again.modifiers, again.controls) == (formula.modifiers, formula.controls)
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
@@ -513,14 +515,6 @@ def test_columns_may_be_any_sequence():
     assert CausalFormula.parse("Y ~ T | .", index) == CausalFormula.parse("Y ~ T | .", COLUMNS)
 
 
-@pytest.mark.parametrize("text", [g[0] for g in GOOD])
-def test_expanded_parses_to_the_same(text):
-    formula = CausalFormula.parse(text)
-    again = CausalFormula.parse(expanded(formula))
-    assert expanded(again) == expanded(formula)
-    assert (again.modifiers, again.controls) == (formula.modifiers, formula.controls)
-
-
 # formulaic evaluates what is left, and learns from the skeleton only
 
 
@@ -605,6 +599,10 @@ def test_why_names_that_are_too_alike_are_refused():
 # Nothing runs
 
 
+WATCHED = {"exec", "import", "open", "os.system", "subprocess.Popen"}
+WATCHED |= {"builtins.breakpoint", "builtins.input"}
+
+
 class Watch:
     """Which audit events Python raised while it was on."""
 
@@ -613,7 +611,7 @@ class Watch:
         sys.addaudithook(self)
 
     def __call__(self, event, args):
-        if self.on and event in {"exec", "import", "open", "os.system", "subprocess.Popen"}:
+        if self.on and event in WATCHED:
             self.seen.append((event, args))
 
 
@@ -667,6 +665,17 @@ ATTACKS = [
     "C.__globals__['__builtins__']['open']('{0}', 'w')",
     "getattr(__builtins__, 'open')('{0}', 'w')",
     "open('{0}', 'w').x()",
+    "I(__import__('pathlib').Path('{0}').touch())",
+    "I(X1 if open('{0}', 'w') else X1)",
+    "C(G, ref=open('{0}', 'w'))",
+    "np.save('{0}', X1)",
+    "@open('{0}', 'w')",
+    "X1 + (y := open('{0}', 'w'))",
+    "`X1`.to_csv('{0}')",
+    "log(X1, out=open('{0}', 'w'))",
+    "poly(X1, degree=breakpoint())",
+    "X1\nimport os",
+    "X1; open('{0}', 'w')",
 ]
 PLACES = [
     "{} ~ T | X",
@@ -782,15 +791,6 @@ LONG = [
 @pytest.mark.parametrize("text", LONG)
 def test_long_formulas_are_quick(watch, text):
     watched(watch, f"Y ~ T | {text}")
-
-
-def test_importing_is_light():
-    code = (
-        "import sys, privcausal.request.formula, privcausal.request.schema; "
-        "print([m for m in ('pandas', 'formulaic', 'narwhals', 'scipy') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
 
 
 def test_every_function_has_a_good_example():

@@ -17,6 +17,7 @@ from vault_helpers import (
     RELATIONS,
     ROUNDING,
     Study,
+    batches,
     corner_rows,
     hostile_tables,
     population,
@@ -34,7 +35,6 @@ from privcausal.vault import (
     ResidualProduct,
     TransformProduct,
 )
-from privcausal.vault.exit import Exit
 from privcausal.vault.queries.sums import UNIT
 
 LEVEL = 1e-6
@@ -86,15 +86,17 @@ KINDS = tuple(boostings(study("substitute")))
 
 def queries(s: Study, data: Any, frozen: Any = None) -> dict[str, list[Any]]:
     """What every round of each kind asked; `frozen` holds another table's answers."""
-    wanted = boostings(s)
-    vault = s.vault(data, s.plan(list(wanted)))
-    asked = {}
-    for name, boosting in wanted.items():
-        with testing.recorded(3, None if frozen is None else frozen[name]) as recorder:
-            vault._exit = Exit(vault._plan, recorder)
-            vault.release(name, boosting)
-        asked[name] = recorder.calls
-    return asked
+    return {
+        name: released(s, data, boosting, None if frozen is None else frozen[name])[0]
+        for name, boosting in boostings(s).items()
+    }
+
+
+def released(s: Study, data: Any, boosting: Boosting, frozen: Any = None) -> tuple[Any, Any]:
+    """What every round asked, and what was released."""
+    with testing.recorded(3, frozen) as recorder:
+        release = s.vault(data, s.plan(["a"], 1e-3)).release("a", boosting)
+    return recorder.calls, release
 
 
 def assert_close(s: Study, one: Any, two: Any) -> None:
@@ -131,14 +133,8 @@ def test_the_sensitivity_is_reached(relation: str) -> None:
     """Some two corner rows move a round by all that is stated, and none by more."""
     s = study(relation)
     for name, boosting in boostings(s).items():
-        sums = []
-        for row in corner_rows()[::3]:
-            vault = s.vault(table([row]), s.plan([name]))
-            with testing.recorded() as recorder:
-                vault._exit = Exit(vault._plan, recorder)
-                vault.release(name, boosting)
-            sums.append(recorder.calls[0].exact.astype(float))
-        vectors = np.array(sums)
+        calls = [released(s, table([row]), boosting)[0][0] for row in corner_rows()[::3]]
+        vectors = np.array([call.exact for call in calls]).astype(float)
         if relation == "add_remove":
             largest = np.linalg.norm(vectors, axis=1).max()
         else:
@@ -154,13 +150,10 @@ def test_a_round_is_the_textbook_sum() -> None:
     rows = [row for row in random_rows(60, 8) if row["X1"] is not None]
     data = table(rows)
     boosting = boostings(s)["outcome"]
-    vault = s.vault(data, s.plan(["a"]))
-    with testing.recorded() as recorder:
-        vault._exit = Exit(vault._plan, recorder)
-        vault.release("a", boosting)
-    totals = recorder.calls[0].exact.reshape(boosting.axes, boosting.leaves)
+    calls, _ = released(s, data, boosting)
+    totals = calls[0].exact.reshape(boosting.axes, boosting.leaves)
     expected = 0
-    for batch in vault._passes.batches():
+    for batch in batches(s.vault(data, s.plan(["a"]))):
         for y, fine in zip(batch.y, batch.complete, strict=True):
             if fine:
                 expected += round(float(np.clip(y, -1, 1)) * UNIT)
@@ -202,12 +195,9 @@ class _Answer:
 def test_all_rounds_cost_what_their_stage_has(relation: str) -> None:
     """T Delta^2 / (2 sigma^2) is the stage's rho, and the charge says the same."""
     s = study(relation, max_rows=2, unit="pid")
-    for name, boosting in boostings(s).items():
-        vault = s.vault(table(random_rows(6, 1), list("aabbcc")), s.plan([name], 1e-3))
-        with testing.recorded() as recorder:
-            vault._exit = Exit(vault._plan, recorder)
-            release = vault.release(name, boosting)
-        query = recorder.calls[0].query
+    for boosting in boostings(s).values():
+        (first, *_), release = released(s, table(random_rows(6, 1), list("aabbcc")), boosting)
+        query = first.query
         assert query.sensitivity == pytest.approx(2 * boosting.sensitivity(s.neighbors))
         spent = ROUNDS * (query.sensitivity / query.scale) ** 2 / 2
         assert 1e-3 * (1 - 1e-9) < spent <= 1e-3
@@ -238,7 +228,7 @@ def test_without_noise_it_solves_the_normal_equations(kind: str) -> None:
         release = vault.release("a", boosting)
     shapes = boosting.path(release.value)[-1]
     left, before, start = 0, 0, boosting.path(release.value)[0]
-    for batch in vault._passes.batches():
+    for batch in batches(vault):
         rows = boosting.prepare(batch)
         boosting.advance(rows, start)
         before = before + boosting.integers(rows) * boosting.unit
@@ -260,7 +250,7 @@ def test_without_noise_it_is_least_squares() -> None:
         vault = s.vault(data, s.plan(["a"]))
         shapes = boosting.path(vault.release("a", boosting).value)[-1]
     found, x, y = [], [], []
-    for batch in vault._passes.batches():
+    for batch in batches(vault):
         rows = boosting.prepare(batch)
         boosting.advance(rows, shapes)
         found.append(rows.shape[batch.complete])
@@ -277,7 +267,7 @@ def test_the_product_of_residuals_is_where_it_starts() -> None:
     s = study("substitute")
     boosting = boostings(s)["weighted"]
     vault = s.vault(table(random_rows(50, 2)), s.plan(["a"]))
-    for batch in vault._passes.batches():
+    for batch in batches(vault):
         product = ResidualProduct(s.e, Constant(0.0), s.outcome, CLIP)(batch)
         first = boosting.prepare(batch)
         assert first.factor is not None

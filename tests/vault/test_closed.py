@@ -17,10 +17,9 @@ from polars.exceptions import PanicException
 import privcausal as pc
 from privcausal.errors import DataError, PrivcausalError
 from privcausal.vault import Vault
-from privcausal.vault.queries.moments import Marginals
-from privcausal.vault.sources.stored import Lazy
 
 N, CANARY = 400, "Alice Example"
+STEP = "vault.queries.moments.Marginals.integers"
 FORMULA, BOUNDS = "Y ~ T | X", {"Y": (0, 1), "X": (0, 1), "T": [0, 1]}
 
 
@@ -113,10 +112,12 @@ def test_connections_are_closed_where_a_call_is_refused(
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_connections_are_closed_where_a_fit_fails(
-    kind: str, tmp_path: Path, opened: list[Any], monkeypatch: Any
+    kind: str, tmp_path: Path, opened: list[Any], broken: Any
 ) -> None:
-    monkeypatch.setattr(Marginals, "integers", fails(ValueError(CANARY)))
-    with pytest.raises(DataError, match="A step on the rows failed") as caught:
+    with (
+        broken(STEP, ValueError(CANARY)),
+        pytest.raises(DataError, match="A step on the rows failed") as caught,
+    ):
         pc.private(FORMULA, written(tmp_path, kind), bounds=BOUNDS, **UNIT)
     assert all(map(closed, opened))
     assert len(opened) == 3  # of the file, of the ranking and of the marks
@@ -151,13 +152,6 @@ def written(folder: Path, kind: str, table: pd.DataFrame | None = None) -> Path:
     return file
 
 
-def fails(error: BaseException) -> Callable[..., Any]:
-    def step(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return step
-
-
 # -- what is no Exception ----------------------------------------------------------------------
 
 
@@ -167,10 +161,12 @@ def test_a_panic_is_no_exception() -> None:
 
 
 @pytest.mark.parametrize("kind", [PanicException, asyncio.CancelledError, BaseException])
-def test_a_panic_ends_in_constant_words(kind: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_panic_ends_in_constant_words(kind: Any, tmp_path: Path, broken: Any) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    monkeypatch.setattr(Marginals, "integers", fails(kind(CANARY)))
-    with pytest.raises(DataError, match="A step on the rows failed") as caught:
+    with (
+        broken(STEP, kind(CANARY)),
+        pytest.raises(DataError, match="A step on the rows failed") as caught,
+    ):
         pc.private(FORMULA, rows(), bounds=BOUNDS, ledger=ledger)
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None
@@ -178,19 +174,18 @@ def test_a_panic_ends_in_constant_words(kind: Any, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
-def test_an_exit_stays_one_and_carries_nothing(kind: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(Marginals, "integers", fails(kind(CANARY)))
-    with pytest.raises(kind) as caught:
+def test_an_exit_stays_one_and_carries_nothing(kind: Any, broken: Any) -> None:
+    with broken(STEP, kind(CANARY)), pytest.raises(kind) as caught:
         pc.private(FORMULA, rows(), bounds=BOUNDS)
     assert CANARY not in str(caught.value.args)
     assert caught.value.__context__ is None
     assert getattr(caught.value, "code", 1) == 1  # no success
 
 
-def test_a_query_that_panics_tells_nothing(monkeypatch: Any) -> None:
+def test_a_query_that_panics_tells_nothing(broken: Any) -> None:
     """Also where rows are counted, before the vault is open."""
-    monkeypatch.setattr(Lazy, "_count", fails(PanicException(CANARY)))
-    with pytest.raises(DataError, match="Not all rows could be read") as caught:
+    counting = broken("vault.sources.stored.Lazy._count", PanicException(CANARY))
+    with counting, pytest.raises(DataError, match="Not all rows could be read") as caught:
         pc.private(FORMULA, pl.from_pandas(rows()).lazy(), bounds=BOUNDS)
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None

@@ -21,9 +21,11 @@ from vault_helpers import (
     ROUNDING,
     Answer,
     Study,
+    batches,
     corner_rows,
     hostile_tables,
     random_rows,
+    redrawn,
     study,
     table,
 )
@@ -140,7 +142,7 @@ def ends() -> tuple[Any, Any]:
 def _batch(s: Study, row: Any) -> Any:
     vault = opened(open_source(clustered([row], ["u"])), plan_of(s), None, "run")
     s.set_layout(vault, groups=False)
-    return next(iter(vault._passes.batches()))
+    return batches(vault)[0]
 
 
 @pytest.mark.slow
@@ -186,7 +188,7 @@ def test_the_noise_has_the_stated_law(relation: Any) -> None:
     vault = opened(open_source(data), plan, None, "run")
     s.set_layout(vault, groups=True)
     released = [vault.release("squares", order)]
-    released += [vault._exit.release(plan.stages[0], order, exact) for _ in range(1000)]
+    released += redrawn(vault, plan.stages[0], order, exact, 1000)
     sd, units = released[0].noise_sd, order.units
     noise = np.array([one.value for one in released]) - exact * units
     noise += np.random.default_rng(0).uniform(-units / 2, units / 2, noise.shape)
@@ -204,7 +206,7 @@ def test_without_noise_the_answer_is_the_textbook_sum() -> None:
     data, order = clustered(rows, names), query(s, cap=4.0)
     vault = opened(open_source(data), plan_of(s), None, "run")
     s.set_layout(vault, groups=True)
-    (batch,) = vault._passes.batches()
+    (batch,) = batches(vault)
     expected, inside = [], np.column_stack([np.ones(300), batch.member])
     for score, place in zip(order.scores, order.places, strict=True):
         x = np.clip((score.score(batch) - score.middle) / score.cut, -1, 1)

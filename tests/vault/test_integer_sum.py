@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcausal.errors import PrivacyBreach
-from privcausal.vault import exit as leaving
 from privcausal.vault.exit import ExactSum
 from privcausal.vault.noise import LIMIT
 from privcausal.vault.passes import in_threads
@@ -69,9 +68,9 @@ def test_the_cut_moves_no_two_sums_further_apart(values: list[int], change: int)
     assert all(m <= change for m in moved)
 
 
-def test_many_blocks_are_carried(monkeypatch) -> None:
-    monkeypatch.setattr(leaving, "SAFE_BLOCKS", 2)
-    assert summed([[2**52, 1, -1]] * 5).value().tolist() == [5 * 2**52, 5, -5]
+def test_many_blocks_are_carried(limits) -> None:
+    with limits(SAFE_BLOCKS=2):
+        assert summed([[2**52, 1, -1]] * 5).value().tolist() == [5 * 2**52, 5, -5]
 
 
 def test_threads_keep_the_order_and_read_few_blocks_ahead() -> None:

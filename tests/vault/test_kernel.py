@@ -16,7 +16,17 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 from sklearn.kernel_ridge import KernelRidge
-from vault_helpers import CLIP, ROUNDING, Row, Study, corner_rows, random_rows, study, table
+from vault_helpers import (
+    CLIP,
+    ROUNDING,
+    Row,
+    Study,
+    corner_rows,
+    random_rows,
+    redrawn,
+    study,
+    table,
+)
 
 from privcausal import testing
 from privcausal.accounting import rho_of
@@ -347,8 +357,12 @@ def releases(order: KernelRegression, rows: list[Row], times: int, rho: float) -
     vault = s.vault(table(rows), plan)
     first = vault.release("w", order)
     whole = exact(s, rows, order)[0].astype(np.int64)
-    rest = [vault._exit.release(plan.stages[0], order, whole).value for _ in range(times - 1)]
-    return np.array([first.value, *rest]), whole * order.units, float(first.noise_sd[0])
+    rest = redrawn(vault, plan.stages[0], order, whole, times - 1)
+    return (
+        np.array([release.value for release in (first, *rest)]),
+        whole * order.units,
+        float(first.noise_sd[0]),
+    )
 
 
 @pytest.mark.slow

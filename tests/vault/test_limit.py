@@ -32,7 +32,6 @@ from vault_helpers import (
 from privcausal import testing
 from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import passes
 from privcausal.vault.queries.moments import RowProducts
 
 N = 300
@@ -415,9 +414,7 @@ def test_no_noise_gives_the_raw_histograms(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_integers_do_not_depend_on_batches_or_order(
-    relation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_integers_do_not_depend_on_batches_or_order(relation: str, limits: Any) -> None:
     s, rows = study(relation), random_rows(37, 13)
     first = answers(s, table(rows))
     order = np.random.default_rng(0).permutation(len(rows))
@@ -427,21 +424,18 @@ def test_integers_do_not_depend_on_batches_or_order(
         (37, table([rows[i] for i in order])),
         (16, table(rows[::-1])),
     ):
-        monkeypatch.setattr(passes, "BATCH", batch)
-        again = answers(s, data)
+        with limits(BATCH=batch):
+            again = answers(s, data)
         for name, found in first.items():
             assert np.array_equal(found.exact, again[name].exact), (name, batch)
 
 
 @pytest.mark.slow
-def test_integers_do_not_depend_on_what_is_kept_between_passes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_integers_do_not_depend_on_what_is_kept_between_passes(limits: Any) -> None:
     s, data = study("substitute"), table(random_rows(50, 14))
     kept = answers(s, data)
-    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
-    monkeypatch.setattr(passes, "KEEP_HELD", 0)
-    again = answers(s, data)
+    with limits(KEEP_ROWS=0, KEEP_HELD=0):
+        again = answers(s, data)
     assert all(np.array_equal(kept[name].exact, again[name].exact) for name in kept)
 
 

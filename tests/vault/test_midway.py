@@ -9,7 +9,7 @@ import re
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from vault_helpers import interrupted
 
 import privcausal as pc
 from privcausal.errors import BudgetError, CapabilityError, DataError
-from privcausal.request import plan
 from privcausal.vault import passes
-from privcausal.vault.sources import stored
 
 N = 3_000
 FORMULA, BOUNDS = "Y ~ T | X", {"Y": (0, 1), "X": (0, 1), "T": [0, 1]}
@@ -58,19 +57,16 @@ def ledger(tmp_path: Path) -> pc.Ledger:
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: Any) -> None:
-    monkeypatch.setattr(passes, "BATCH", 100)
-    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
-    monkeypatch.setattr(passes, "KEEP_HELD", 0)
-    monkeypatch.setattr(passes, "THREADS", 2)
-    monkeypatch.setattr(stored, "STREAM", 500)
+def small_blocks(limits: Any) -> Iterator[None]:
+    with limits(BATCH=100, KEEP_ROWS=0, KEEP_HELD=0, THREADS=2, STREAM=500):
+        yield
 
 
 @pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(
-    place: str, tmp_path: Path, ledger: pc.Ledger, monkeypatch: Any
+    place: str, tmp_path: Path, ledger: pc.Ledger
 ) -> None:
     """The signal itself, raised once a thousand rows are read; the next fit works."""
     data = places(tmp_path)[place]
@@ -81,17 +77,8 @@ def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(
         if 1_000 <= done < N:
             signal.raise_signal(signal.SIGINT)
 
-    # jobs that a shell starts in the background ignore the signal, and their children do
-    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(passes.Progress, "rows", pressed)
-            with pytest.raises(
-                KeyboardInterrupt, match="Any budget already charged stays spent"
-            ) as caught:
-                pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=ledger)
-    finally:
-        signal.signal(signal.SIGINT, ours)
+    with interrupted("vault.passes.Progress.rows", pressed) as caught:
+        pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=ledger)
     assert threading.active_count() == before or place == "polars"  # polars keeps its own
     assert caught.value.__context__ is None
     assert not ledger.history.empty
@@ -108,18 +95,18 @@ class Meanwhile:
     """A ledger that lets something happen once the fit is paid for."""
 
     def __init__(self, ledger: pc.Ledger, happens: Callable[[], object]) -> None:
-        self._ledger, self._happens = ledger, happens
+        self.ledger, self.happens = ledger, happens
 
     @property
     def delta(self) -> float:
-        return self._ledger.delta
+        return self.ledger.delta
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return getattr(self.ledger, name)
 
     def charge(self, *args: Any, **options: Any) -> None:
-        self._ledger.charge(*args, **options)
-        self._happens()
+        self.ledger.charge(*args, **options)
+        self.happens()
 
 
 def cut(file: Path) -> None:
@@ -231,8 +218,8 @@ def test_levels_that_make_too_many_columns_stop_the_fit(ledger: pc.Ledger) -> No
         pc.private("Y ~ T | C(G)", data, bounds=BOUNDS, eps=4, ledger=ledger)
 
 
-def test_a_release_of_too_many_numbers_is_refused_by_its_size(monkeypatch: Any) -> None:
+def test_a_release_of_too_many_numbers_is_refused_by_its_size(limits: Any) -> None:
     """The size of a query is public: the message is not that of a step on rows."""
-    monkeypatch.setattr(plan, "LARGEST_RELEASE", 5)
-    with pytest.raises(CapabilityError, match=r"numbers, but at most 5 are allowed.*stopped after"):
+    said = r"numbers, but at most 5 are allowed.*stopped after"
+    with limits(LARGEST_RELEASE=5), pytest.raises(CapabilityError, match=said):
         pc.private(FORMULA, rows(), bounds=BOUNDS)

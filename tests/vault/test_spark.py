@@ -150,15 +150,10 @@ def test_rows_of_units_in_sparks_order_are_the_first_ones_everywhere(
     assert document(mixed, tmp_path, **options) == expected
 
 
-def test_rows_whose_number_is_private_are_not_counted(frame: Any, monkeypatch: Any) -> None:
+def test_rows_whose_number_is_private_are_not_counted(frame: Any, broken: Any) -> None:
     """It would be a pass over the table, and nobody may be told."""
-    from privcausal.vault.sources.spark import Spark
-
-    def size(self: Spark) -> int:
-        raise AssertionError
-
-    monkeypatch.setattr(Spark, "size", size)
-    fit = pc.private("Y ~ T", frame, bounds=BOUNDS, neighbors="add_remove", progress=True)
+    with broken("vault.sources.spark.Spark.size", AssertionError()):
+        fit = pc.private("Y ~ T", frame, bounds=BOUNDS, neighbors="add_remove", progress=True)
     assert fit.params.notna().all()
 
 

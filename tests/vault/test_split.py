@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from vault_helpers import random_rows, study, table
+from vault_helpers import Study, random_rows, study, table
 
 from privcausal import testing
 from privcausal.errors import CapabilityError
@@ -31,14 +31,17 @@ def split(size: int, neighbors: Any, entropy: int = 5, **units: Any) -> Any:
     return dealt(size, (0.5, 0.5), neighbors=neighbors, entropy=entropy, **options)
 
 
+def parts(s: Study, data: Any, stages: list[str]) -> Any:
+    return s.vault(data, s.plan(stages))._passes._part
+
+
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 @pytest.mark.parametrize("kind", ["disjoint", "crossfit"])
 def test_parts_do_not_depend_on_values(neighbors: str, kind: str) -> None:
     s = study(neighbors, split=kind)
     stages = ["nuisance: a", "effect: b"]
     with testing.recorded(3):
-        one = s.vault(table(random_rows(50, 1)), s.plan(stages))._passes._part
-        two = s.vault(table(random_rows(50, 2)), s.plan(stages))._passes._part
+        one, two = (parts(s, table(random_rows(50, seed)), stages) for seed in (1, 2))
     assert np.array_equal(one, two)
     assert set(one) == {0, 1}
 
@@ -137,8 +140,8 @@ def test_the_first_rows_of_each_unit_are_kept(units: list[Any], most: int) -> No
 def test_two_fits_split_anew() -> None:
     """Real splits take fresh entropy: two of 200 rows agree with chance below 1e-50."""
     s = study("substitute", split="crossfit")
-    data, plan = table(random_rows(200, 1)), s.plan(["a"])
-    assert not np.array_equal(s.vault(data, plan)._passes._part, s.vault(data, plan)._passes._part)
+    data = table(random_rows(200, 1))
+    assert not np.array_equal(parts(s, data, ["a"]), parts(s, data, ["a"]))
 
 
 def test_a_unit_that_moves_to_another_fold_must_not_cost_more_than_a_replaced_one() -> None:

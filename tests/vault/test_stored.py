@@ -18,7 +18,6 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.errors import CapabilityError, DataError, PrivacyBreach
 from privcausal.features.basis import Sum
-from privcausal.vault import passes
 from privcausal.vault.sources import stored
 from privcausal.vault.sources.files import open_path, open_relation, read_file
 from privcausal.vault.sources.memory import Memory
@@ -74,35 +73,29 @@ def document(table: Any, folder: Path, **options: Any) -> bytes:
     return (folder / "fit.json").read_bytes()
 
 
-KINDS = ("parquet", "path", "folder", "pattern", "relation")
-
-
 @pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
-def test_same_numbers_as_memory(learner: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_same_numbers_as_memory(learner: str, tmp_path: Path, limits: Any) -> None:
     """Every byte of the saved fit, whatever the batches."""
     kept = places(tmp_path)
     options = {"learner": learner, "groups": ["G", "X >= 0"]}
     options["base"] = "gam" if learner in ("r", "s") else "linear"
     expected = document(study(), tmp_path, **options)
-    monkeypatch.setattr(passes, "BATCH", 97)
-    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
-    monkeypatch.setattr(stored, "STREAM", 211)
-    for kind in KINDS:
-        found = document(kept[kind], tmp_path, **options)
-        assert found == expected, kind
+    with limits(BATCH=97, KEEP_ROWS=0, STREAM=211):
+        for kind in ("parquet", "path", "folder", "pattern", "relation"):
+            assert document(kept[kind], tmp_path, **options) == expected, kind
 
 
 @pytest.mark.slow
-def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, monkeypatch: Any) -> None:
+def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, limits: Any) -> None:
     """Types are what formula and bounds say: labels for G and the unit, else numbers."""
     file = places(tmp_path)["csv"]
     bounds = BOUNDS | {"T": [0, 1], "B": [0, 1]}
     options = {"unit": "pid", "max_rows": 2, "base": "linear", "bounds": bounds}
     expected = document(read_file(file), tmp_path, **options)
-    monkeypatch.setattr(stored, "STREAM", 211)
-    assert document(file, tmp_path, **options) == expected
+    with limits(STREAM=211):
+        assert document(file, tmp_path, **options) == expected
 
 
 @pytest.mark.slow
@@ -126,7 +119,7 @@ def test_same_numbers_with_parts_units_and_bought_bounds(options: Any, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["full", "crossfit"])
 def test_functions_are_remembered_where_rows_come_in_one_order(
-    split: str, tmp_path: Path, monkeypatch: Any
+    split: str, tmp_path: Path, monkeypatch: Any, limits: Any
 ) -> None:
     """The same bytes with fewer evaluations; a relation, which promises no order, has them all."""
     kept, calls, plain = places(tmp_path), [0], Sum.__call__
@@ -136,15 +129,12 @@ def test_functions_are_remembered_where_rows_come_in_one_order(
         return plain(self, rows)
 
     def fitted(kind: str, most: int) -> tuple[bytes, int]:
-        monkeypatch.setattr(passes, "KEEP_VALUES", most)
         calls[0] = 0
-        return document(kept[kind], tmp_path, learner="r", control=pc.Control(split=split)), calls[
-            0
-        ]
+        with limits(BATCH=97, KEEP_ROWS=0, KEEP_VALUES=most):
+            saved = document(kept[kind], tmp_path, learner="r", control=pc.Control(split=split))
+        return saved, calls[0]
 
     monkeypatch.setattr(Sum, "__call__", counted)
-    monkeypatch.setattr(passes, "BATCH", 97)
-    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
     (expected, most), (found, fewer) = fitted("parquet", 0), fitted("parquet", N)
     assert found == expected
     assert fewer < 0.8 * most

@@ -7,6 +7,7 @@ import math
 import signal
 import tempfile
 import tracemalloc
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -20,13 +21,12 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vault_helpers import answers, random_rows, study, table
+from vault_helpers import answers, interrupted, random_rows, study, table
 from vault_helpers import mechanisms as made_for
 
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import DataError, PrivacyBreach
-from privcausal.vault import passes
 from privcausal.vault.batch import dealt, first_rows
 from privcausal.vault.sources import stored
 from privcausal.vault.sources.files import open_path, read_file
@@ -116,12 +116,11 @@ def assert_same(file: Any, memory: Any, most: int, block: int) -> None:
 )
 @settings(max_examples=20, deadline=None)
 def test_the_rows_that_count_are_those_of_memory(
-    names: Any, cuts: list[int], group: int, stream: int, block: int, most: int
+    limits: Any, names: Any, cuts: list[int], group: int, stream: int, block: int, most: int
 ) -> None:
     """Whatever the type of the names, and however the rows are cut into files and batches."""
     data = pa.table({"pid": names})
-    with written(data, cuts, group) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "STREAM", stream)
+    with written(data, cuts, group) as folder, limits(STREAM=stream):
         assert_same(open_path(folder), Memory(data), most, block)
 
 
@@ -198,7 +197,7 @@ def interleavings(draw: Any) -> list[int]:
 )
 @settings(max_examples=8, deadline=None)
 def test_sums_of_units_depend_on_no_partition(
-    order: list[int], cuts: list[int], group: int, block: int
+    limits: Any, order: list[int], cuts: list[int], group: int, block: int
 ) -> None:
     """In memory and in files, however units mix, files are cut and blocks are read."""
     frame = table(ROWS, UNITS)
@@ -212,10 +211,8 @@ def test_sums_of_units_depend_on_no_partition(
     assert expected != exact(frame[::-1])  # other rows are the first ones
     assert exact(mixed) == expected
     rows = pa.Table.from_pandas(mixed, preserve_index=False)
-    with written(rows, cuts, group) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "BATCH", block)
-        patch.setattr(passes, "KEEP_ROWS", 0)
-        patch.setattr(stored, "STREAM", group)
+    small = limits(BATCH=block, KEEP_ROWS=0, STREAM=group)
+    with written(rows, cuts, group) as folder, small:
         assert exact(folder) == expected
 
 
@@ -229,25 +226,17 @@ BOUNDS: dict[str, Any] = {"Y": (-2, 6), "X1": (0, 10), "X2": (99, 100), "G": ["a
     "options",
     [
         {"learner": "r", "control": pc.Control(split="crossfit")},
-        {
-            "learner": "dr",
-            "base": "linear",
-            "control": pc.Control(split="disjoint"),
-            "groups": ["G"],
-        },
+        {"learner": "dr", "control": pc.Control(split="disjoint")}
+        | {"base": "linear", "groups": ["G"]},
         {"learner": "adum", "formula": "Y ~ T | X1 + C(G)", "control": pc.Control(split="full")},
-        {
-            "learner": "r",
-            "bounds": None,
-            "eps": 60.0,
-            "control": pc.Control(shares={"bounds": 0.5}),
-        },
+        {"bounds": None, "eps": 60.0, "control": pc.Control(shares={"bounds": 0.5})}
+        | {"learner": "r"},
     ],
     ids=["crossfit", "disjoint", "adum", "bought"],
 )
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 def test_every_byte_of_a_fit_by_units(
-    options: dict[str, Any], neighbors: str, tmp_path: Path, monkeypatch: Any
+    options: dict[str, Any], neighbors: str, tmp_path: Path, limits: Any
 ) -> None:
     made = {"formula": FORMULA, "bounds": BOUNDS, "unit": "pid", "max_rows": 2} | options
     frame = table(random_rows(300, 5), [f"u{k * k % 113}" for k in range(300)])
@@ -258,11 +247,8 @@ def test_every_byte_of_a_fit_by_units(
         return (tmp_path / "fit.json").read_bytes()
 
     expected = document(frame)
-    monkeypatch.setattr(passes, "BATCH", 97)
-    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
-    monkeypatch.setattr(stored, "STREAM", 71)
     rows = pa.Table.from_pandas(frame, preserve_index=False)
-    with written(rows, [100, 250], 50) as folder:
+    with written(rows, [100, 250], 50) as folder, limits(BATCH=97, KEEP_ROWS=0, STREAM=71):
         assert document(folder) == expected
 
 
@@ -270,9 +256,8 @@ def test_every_byte_of_a_fit_by_units(
 
 
 @pytest.mark.slow
-def test_python_holds_no_more_for_more_rows_and_units(tmp_path: Path, monkeypatch: Any) -> None:
+def test_python_holds_no_more_for_more_rows_and_units(tmp_path: Path, limits: Any) -> None:
     """Names of 100,000 units would be some 10 MB of Python's."""
-    monkeypatch.setattr(stored, "STREAM", 5_000)
     most = []
     for size in (20_000, 200_000):
         names = pa.array([f"patient {k // 2}" for k in range(size)])
@@ -281,11 +266,10 @@ def test_python_holds_no_more_for_more_rows_and_units(tmp_path: Path, monkeypatc
         file = open_path(tmp_path / "t.parquet")
         tracemalloc.start()
         try:
-            for block in file.marks("pid", 1, dealt_parts).beside(
-                file.blocks([("pid", False)], 5_000)
-            ):
-                del block
-            assert file.units("pid") == size // 2
+            with limits(STREAM=5_000):
+                blocks = file.blocks([("pid", False)], 5_000)
+                deque(file.marks("pid", 1, dealt_parts).beside(blocks), maxlen=0)
+                assert file.units("pid") == size // 2
             most.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
@@ -307,16 +291,9 @@ def test_a_file_whose_names_cannot_be_read(tmp_path: Path) -> None:
     whole[place : place + 200] = b"\xff" * 200
     file.write_bytes(bytes(whole))
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    options: dict[str, Any] = {"unit": "pid", "max_rows": 1, "neighbors": "add_remove"}
     with pytest.raises(DataError, match="could not be read and sorted by unit") as caught:
-        pc.privcate(
-            "Y ~ T | X1",
-            file,
-            bounds=BOUNDS,
-            unit="pid",
-            max_rows=1,
-            neighbors="add_remove",
-            ledger=ledger,
-        )
+        pc.privcate("Y ~ T | X1", file, bounds=BOUNDS, ledger=ledger, **options)
     assert caught.value.__context__ is None
     assert "CANARY" not in str(caught.value)
     assert "3000" not in str(caught.value)
@@ -325,11 +302,10 @@ def test_a_file_whose_names_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["full", "disjoint"])
-def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, limits: Any) -> None:
     """The signal itself, in the middle of the names; the next fit works."""
     file, number = rows_of_units(tmp_path / "t.parquet"), [0]
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    monkeypatch.setattr(stored, "STREAM", 500)
     stream = stored.Stored._stream
 
     def pressed(table: Any, names: Any) -> Any:
@@ -339,27 +315,13 @@ def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, monkeypatch: A
                 signal.raise_signal(signal.SIGINT)
             yield batch
 
-    options = {
-        "bounds": BOUNDS,
-        "unit": "pid",
-        "max_rows": 1,
-        "control": pc.Control(split=split),
-        "eps": 1,
-        "ledger": ledger,
-    }
-    # jobs that a shell starts in the background ignore the signal, and their children do
-    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(stored.Stored, "_stream", pressed)
-            with pytest.raises(
-                KeyboardInterrupt, match="Any budget already charged stays spent"
-            ) as caught:
-                pc.private("Y ~ T | X1", file, **options)
-    finally:
-        signal.signal(signal.SIGINT, ours)
-    assert caught.value.__context__ is None
-    assert pc.private("Y ~ T | X1", file, **options).params.notna().all()
+    options: dict[str, Any] = {"unit": "pid", "max_rows": 1, "control": pc.Control(split=split)}
+    options |= {"bounds": BOUNDS, "eps": 1, "ledger": ledger}
+    with limits(STREAM=500):
+        with interrupted("vault.sources.stored.Stored._stream", pressed) as caught:
+            pc.private("Y ~ T | X1", file, **options)
+        assert caught.value.__context__ is None
+        assert pc.private("Y ~ T | X1", file, **options).params.notna().all()
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-import vault_helpers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vault_helpers import (
@@ -34,7 +33,7 @@ from privcausal import testing
 from privcausal.errors import BudgetError, CapabilityError, DataError
 from privcausal.features.basis import row_weights
 from privcausal.features.rows import Rows
-from privcausal.vault import Source, open_source, passes
+from privcausal.vault import Source, open_source
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
 from privcausal.vault.queries.moments import Cross, Gram, OutlierSums, row_scale
@@ -194,7 +193,7 @@ def opened(data: Any) -> Source:
 @given(parts=partitions(60), batch_rows=st.integers(1, 40), block=st.integers(1, 40))
 @settings(max_examples=3, deadline=None)
 def test_sums_do_not_depend_on_the_partition(
-    expected: Any, parts: Any, batch_rows: int, block: int
+    limits: Any, expected: Any, parts: Any, batch_rows: int, block: int
 ) -> None:
     frame = table(ROWS)
     places = {
@@ -205,13 +204,10 @@ def test_sums_do_not_depend_on_the_partition(
             [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], batch_rows
         ),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "BATCH", block)
-        patch.setattr(passes, "KEEP_ROWS", 0)
-        patch.setattr(vault_helpers, "open_source", opened)
+    with limits(BATCH=block, KEEP_ROWS=0):
         for place, data in places.items():
-            assert exact(data) == expected, place
-            assert exact(data, ahead=True) == expected, place
+            assert exact(opened(data)) == expected, place
+            assert exact(opened(data), ahead=True) == expected, place
 
 
 def test_what_was_gathered_is_released_for_its_own_query_only() -> None:
@@ -251,9 +247,7 @@ def test_a_thousand_executors_send_the_sums_of_one(expected: Any) -> None:
         [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], 100
     )
     s, wanted = study("substitute"), {"gram": WANTED["gram"]}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vault_helpers, "open_source", opened)
-        found = [answers(s, data, wanted)["gram"].exact.tolist() for data in (executors, frame)]
+    found = [answers(s, opened(data), wanted)["gram"].exact.tolist() for data in (executors, frame)]
     assert found[0] == found[1]
     assert len(executors.sent) == 1_000
     assert max(executors.sent) <= 16 * len(found[0]) + 64
@@ -350,14 +344,9 @@ def test_a_unit_keeps_its_part_wherever_its_rows_are(split: Any, tmp_path: Any) 
         with pytest.MonkeyPatch.context() as patch, testing.seeded_noise(1):
             if spark:
                 patch.setattr("privcausal.api.open_source", lambda data: Source(InParts(data)))
-            fit = pc.private(
-                FORMULA,
-                frame,
-                bounds=BOUNDS,
-                unit="pid",
-                max_rows=3,
-                control=pc.Control(split=split),
-            )
+            options: dict[str, Any] = {"unit": "pid", "max_rows": 3}
+            options |= {"bounds": BOUNDS, "control": pc.Control(split=split)}
+            fit = pc.private(FORMULA, frame, **options)
         fit.save(tmp_path / "fit.json")
         found.append((tmp_path / "fit.json").read_bytes())
     assert found[0] == found[1]

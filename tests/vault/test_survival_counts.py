@@ -16,9 +16,11 @@ from vault_helpers import (
     ROUNDING,
     Answer,
     Study,
+    batches,
     corner_rows,
     hostile_tables,
     random_rows,
+    redrawn,
     study,
     table,
 )
@@ -91,8 +93,11 @@ def test_the_noise_has_the_stated_law(relation: Any) -> None:
     exact, plan = answer(s, rows, FOLLOWS[1]).exact, s.plan(["times"])
     vault = s.vault(table(rows), plan)
     released = vault.release("times", order)
-    more = [vault._exit.release(plan.stages[0], order, exact).value for _ in range(9)]
-    z = ((np.array([released.value, *more]) - exact * order.units) / released.noise_sd).ravel()
+    more = redrawn(vault, plan.stages[0], order, exact, 9)
+    z = (
+        (np.array([draw.value for draw in (released, *more)]) - exact * order.units)
+        / released.noise_sd
+    ).ravel()
     assert len(z) == 40 * 251
     assert kstest(z, "norm").pvalue > 1e-6
     for scale in (0.7, 1.3):
@@ -106,7 +111,7 @@ def test_without_noise_the_suffix_sums_are_counts(follow: FollowUp) -> None:
     s, rows, order = study("substitute"), random_rows(200, 9), SurvivalCounts(follow)
     with testing.zero_noise():
         vault = s.vault(table(rows), s.plan(["times"]))
-        (batch,) = vault._passes.batches()
+        (batch,) = batches(vault)
         found = order.split(vault.release("times", order).value) @ order.root.T
     time, died, whole = batch.y, batch.rows.frame["B"] == 1, batch.complete
     ends = np.linspace(0, follow.horizon, follow.bins + 1)
@@ -151,10 +156,10 @@ def test_a_layout_has_the_scores_as_outcomes() -> None:
     schema = request.schema
     vault = open_vault(open_source(table(random_rows(50, 2))), plan, None, "run")
     vault.set_layout(schema, (), ())
-    (before,) = vault._passes.batches()
+    (before,) = batches(vault)
     score = SurvivalScore(follow, np.arange(16.0).reshape(follow.shape))
     vault.score_survival(score)
     vault.set_layout(schema, (), ())
-    (after,) = vault._passes.batches()
+    (after,) = batches(vault)
     died = np.asarray(before.rows.frame["B"], float)
     assert np.array_equal(after.y, follow.cell(before.y, died, before.t))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import strategies as st
 
 from privcausal import testing
@@ -53,6 +56,7 @@ from privcausal.vault import (
     SizeHistogram,
     SlopeScores,
     SlopeSums,
+    Source,
     SurveyWeight,
     TreatedScore,
     Vault,
@@ -254,7 +258,8 @@ class Study:
         return Plan(self.request, "test", "gam", stages, 10**18)
 
     def vault(self, data: Any, plan: Plan, *, groups: bool = False) -> Vault:
-        vault = open_vault(open_source(data), plan, None, "run")
+        source = data if isinstance(data, Source) else open_source(data)
+        vault = open_vault(source, plan, None, "run")
         self.set_layout(vault, groups=groups)
         return vault
 
@@ -282,6 +287,33 @@ def population(schema: Schema, variables: Sequence[str]) -> Population:
 @cache
 def study(neighbors: str, max_rows: int = 1, split: str = "full", unit: str | None = None) -> Study:
     return Study(neighbors, max_rows, split, unit)
+
+
+# -- interruptions ---------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupted(step: str, pressed: Any) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+    """A fit within this block is stopped by Ctrl-C, which `pressed` raises in the step's place."""
+    # jobs that a shell starts in the background ignore the signal, and their children do
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"privcausal.{step}", pressed)
+            with pytest.raises(KeyboardInterrupt, match="already charged stays spent") as caught:
+                yield caught
+    finally:
+        signal.signal(signal.SIGINT, ours)
+
+
+def batches(vault: Vault) -> list[Any]:
+    """The blocks of complete rows that a vault sums over."""
+    return list(vault._passes.batches())
+
+
+def redrawn(vault: Vault, stage: Stage, order: Mechanism, exact: Any, times: int) -> list[Any]:
+    """Further releases of one exact answer, which its one charge does not pay for."""
+    return [vault._exit.release(stage, order, exact) for _ in range(times)]
 
 
 # -- orders ----------------------------------------------------------------------------------
