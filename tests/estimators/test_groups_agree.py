@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fits import private, privcate
 from scipy.stats import chi2
 
 import privcausal as pc
@@ -33,7 +33,7 @@ def averages(
     frame: pd.DataFrame, formula: str = "Y ~ T | G + X", *, seed: int = 3, **options: Any
 ) -> AverageEstimate:
     call = {"bounds": BOUNDS, "groups": GROUPS, "eps": 1.0} | options
-    fit = pc.privcate if "learner" in call else pc.private
+    fit = privcate if "learner" in call else private
     found = fit(formula, frame, **call, seed=seed).estimate.averages
     assert found is not None
     return found
