@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from fits import privcate, seedable
+from fit_helpers import privcate, seedable
 
 import privcausal as pc
 from privcausal import testing

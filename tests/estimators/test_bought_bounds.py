@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, regress
+from fit_helpers import private, regress
 from scipy.stats import binom
 
 import privcausal as pc

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import private, regress
+from fit_helpers import private, regress
 from scipy.stats import f as f_law
 from scipy.stats import norm
 from scipy.stats import t as student

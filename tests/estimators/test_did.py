@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import made_again, private, seedable
+from fit_helpers import made_again, private, seedable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_estimands import Seen

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import private
+from fit_helpers import private
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, SchemaError

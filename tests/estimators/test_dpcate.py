@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate, seedable, spied
+from fit_helpers import privcate, seedable, spied
 from scipy.stats import binom, kstest, norm
 
 import privcausal as pc

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from fits import made_again, missed, private
+from fit_helpers import made_again, missed, private
 from learners_contract import SPLITS
 from textbook import textbook
 

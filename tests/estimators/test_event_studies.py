@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import made_again, view_of
+from fit_helpers import made_again, view_of
 from scipy.stats import chi2, norm
 
 import privcausal as pc

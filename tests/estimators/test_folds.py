@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fits import spied
+from fit_helpers import spied
 from learners_contract import BOUNDS, FORMULA, study
 from textbook import weight_limits
 

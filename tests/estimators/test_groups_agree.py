@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, privcate
+from fit_helpers import private, privcate
 from scipy.stats import chi2
 
 import privcausal as pc

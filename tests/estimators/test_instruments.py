@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fit_helpers import private
 from scipy.stats import chi2, norm
 from textbook import textbook
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import missed, private, view_of
+from fit_helpers import missed, private, view_of
 from textbook import textbook
 
 import privcausal as pc

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate
+from fit_helpers import privcate
 from learners_contract import BOUNDS, FORMULA, SPLITS, TRUE_ATE, Contract, fit, study, tau
 
 import privcausal as pc

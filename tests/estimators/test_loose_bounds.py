@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate
+from fit_helpers import privcate
 
 import privcausal as pc
 from privcausal.testing import seeded_noise

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import seedable
+from fit_helpers import seedable
 from learners_contract import BOUNDS, FORMULA, study, tau
 
 import privcausal as pc

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate, spied
+from fit_helpers import privcate, spied
 from learners_contract import BOUNDS, FORMULA, GROUPS, study
 from textbook import textbook
 

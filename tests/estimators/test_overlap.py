@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fit_helpers import private
 from textbook import weight_limits
 
 from privcausal.estimators import averages, nuisances

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import missed, private
+from fit_helpers import missed, private
 from textbook import textbook
 
 import privcausal as pc

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import made_again, seedable
+from fit_helpers import made_again, seedable
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyRegressor

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import missed, private
+from fit_helpers import missed, private
 
 import privcausal as pc
 from privcausal.estimators import nuisances

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate, spied
+from fit_helpers import privcate, spied
 from textbook import textbook
 
 import privcausal as pc

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import made_again, privcate, regress, spied
+from fit_helpers import made_again, privcate, regress, spied
 from scipy.stats import chi2, ncx2
 
 import privcausal as pc

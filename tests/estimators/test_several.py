@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from fits import missed, private
+from fit_helpers import missed, private
 from textbook import textbook
 
 import privcausal as pc

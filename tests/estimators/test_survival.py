@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import made_again, missed, private, view_of
+from fit_helpers import made_again, missed, private, view_of
 from text_type import TEXT
 
 import privcausal as pc

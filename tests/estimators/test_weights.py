@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import private
+from fit_helpers import private
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr

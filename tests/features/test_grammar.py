@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from fits import privcate
+from fit_helpers import privcate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fits import view_of
+from fit_helpers import view_of
 
 import privcausal as pc
 from privcausal.results.looks import FLAT

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from alert_rows import MANY, many, ruled
-from fits import private, view_of
+from fit_helpers import private, view_of
 
 import privcausal as pc
 from privcausal.accounting import weak_promise

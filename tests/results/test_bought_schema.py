@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fit_helpers import private
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, privcate, view_of
+from fit_helpers import private, privcate, view_of
 
 import privcausal as pc
 from privcausal.inference import averages as average

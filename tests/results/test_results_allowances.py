@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, view_of
+from fit_helpers import private, view_of
 
 import privcausal as pc
 from privcausal.estimators.base import average_doubts

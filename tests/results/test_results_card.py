@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fits import private, regress, view_of
+from fit_helpers import private, regress, view_of
 
 import privcausal as pc
 from privcausal.report.summary import summarize

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, privcate
+from fit_helpers import private, privcate
 
 import privcausal as pc
 

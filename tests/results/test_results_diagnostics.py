@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fit_helpers import private
 from results_fits import CANARY, EPSILON, RARE, fit, proven, proven_average, study, variant
 from text_type import TEXT
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from fits import private
+from fit_helpers import private
 from results_fits import BOUNDS, FORMULA, study
 
 import privcausal as pc

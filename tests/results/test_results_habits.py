@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fit_helpers import private
 from results_fits import BOUNDS, FORMULA, proven, proven_average, study, variant
 from scipy.stats import chi2, ncx2, norm
 

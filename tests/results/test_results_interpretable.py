@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import privcate
+from fit_helpers import privcate
 from interpret.glassbox import ExplainableBoostingRegressor
 from results_fits import BOUNDS, study, variant
 

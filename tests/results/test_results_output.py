@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from fits import made_again, privcate, regress
+from fit_helpers import made_again, privcate, regress
 from results_fits import (
     CANARY,
     RARE,

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from fits import regress, view_of
+from fit_helpers import regress, view_of
 from results_fits import BOUNDS, proven_average, study, variant
 
 import privcausal as pc

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import view_of
+from fit_helpers import view_of
 from printed_prices import (
     AWKWARD,
     Budget,

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from fits import private
+from fit_helpers import private
 from results_fits import BOUNDS, FORMULA, proven_average, study, variant
 
 import privcausal as pc

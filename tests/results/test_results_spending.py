@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private
+from fit_helpers import private
 from results_fits import BOUNDS, study
 from scipy.stats import norm
 

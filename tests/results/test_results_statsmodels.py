@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from fits import private, privcate
+from fit_helpers import private, privcate
 from scipy.stats import chi2, norm
 
 import privcausal as pc

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fits import private, privcate, view_of
+from fit_helpers import private, privcate, view_of
 from placebos import cells, placebo
 from scipy.stats import binom, norm
 
