@@ -252,7 +252,20 @@ def residual_law(
     law = tails.size_law(
         sizes.value[None], sizes.noise_sd, sizes.ends, count, sparse=sparse, anywhere=anywhere
     )
-    return ResidualLaw(law.at, law.over[0], law.kept[0], law.far)
+    over = law.over[0]
+    # Outcomes with few values leave many rows in the last detected cell, and any may be at its end.
+    seen = np.flatnonzero(sizes.value > tails.START_SDS * sizes.noise_sd)
+    last = int(seen.max(initial=0))
+    share, density = sizes.value[last] / count, sizes.value / np.diff(sizes.ends)
+    if last and share > ONE_VALUE and density[last] > density[last - 1]:
+        over = np.maximum(over, share * np.maximum(sizes.ends[last + 1] - law.at, 0.0))
+    return ResidualLaw(law.at, over, law.kept[0], law.far)
+
+
+ONE_VALUE = 0.1
+"""Share of rows in the last detected cell of residuals, above which they may be at one value. With
+it, an outcome of 0 and 1 declared (0, 1) has an intercept as wide as declared [0, 1], in place of
+3.6 times; slopes of public data sets are 1% wider. By hand."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -232,7 +232,9 @@ def interval_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
     bins, even = len(counts), PRIORS.spread_evenly
     cells = np.maximum(counts, 0.0)
     if noise_sd > 0:
-        cells = np.convolve(np.pad(cells, 1, mode="edge"), [0.25, 0.5, 0.25], "valid")
+        # Smooth the histogram, unless a spike stands out of the noise, such as many zeros.
+        smooth = np.convolve(np.pad(cells, 1, mode="edge"), [0.25, 0.5, 0.25], "valid")
+        cells = smooth + signal_share(cells - smooth, 0.375 * noise_sd**2) * (cells - smooth)
     share = cells / cells.sum() if cells.sum() > 0 else np.full(bins, 1.0 / bins)
     mixed = np.repeat(share / (FINE_BINS // bins), FINE_BINS // bins)
     if noise_sd > 0:

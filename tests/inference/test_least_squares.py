@@ -62,6 +62,15 @@ def test_without_noise_no_row_is_beyond_the_last_cell() -> None:
     assert law.square(60.0) == pytest.approx(law.kept[-1])
 
 
+def test_outcomes_with_few_values_may_be_at_the_end_of_their_cell() -> None:
+    """Six in ten residuals are 1.45 sds long: a threshold of 1.25 clips .2 of each."""
+    rng = np.random.default_rng(3)
+    sizes = np.r_[rng.uniform(0, 0.5, 8_000), np.full(12_000, 1.45)]
+    law = residual_law(counted(sizes, 20.0, rng), ROWS)
+    assert law.excess(1.25) >= 0.6 * 0.2
+    assert law.excess(1.5) < 0.01
+
+
 def test_hidden_rows_anywhere_have_a_larger_excess() -> None:
     rng = np.random.default_rng(1)
     sizes = counted(drawn("normal", rng), 20.0, rng)

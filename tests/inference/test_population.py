@@ -82,6 +82,18 @@ def test_many_rows_are_taken_as_they_are() -> None:
     )  # neighbouring bins are averaged
 
 
+def test_many_zeros_stay_in_their_bin_as_far_as_noise_shows_them() -> None:
+    """95 % of 3,000 rows are 0: noise of sd 12 shows the spike, noise of sd 3,000 does not."""
+    counts = np.r_[2850.0, np.full(15, 10.0)]
+    noise = np.random.default_rng(5).normal(0, 1, 16)
+    clear, hidden = (
+        interval_probabilities(counts + sd * noise, sd, 3000.0).reshape(16, -1).sum(axis=1)
+        for sd in (12.0, 3000.0)
+    )
+    assert clear[0] > 0.88 and clear[1] < 0.05
+    assert hidden[0] < 0.5
+
+
 def test_exact_histogram_is_kept() -> None:
     counts = np.arange(1.0, 17.0) * 100
     p = interval_probabilities(counts, 0.0, counts.sum()).reshape(16, -1).sum(axis=1)
