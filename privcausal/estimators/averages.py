@@ -129,7 +129,7 @@ def target(
     centre = _clipped_centre(state, float(np.average(tau(state.rows), weights=weight)))
     scale = float(np.mean(weight))
     scores = [estimand.score(k, centre, scale) for k in parts]
-    mass = by_fold(lambda k: estimand.mass(k, scale), parts)
+    mass = by_fold(estimand.mass(part, scale) for part in parts)
     tilted = _target(state, centre, scores, mass, estimand.limited(parts[0]))
     return replace(tilted, mass_spread=PRIORS.mass_sd, own_mass=True)
 
@@ -154,7 +154,7 @@ def average_target(
     ]
     mass = None
     if state.propensity is None and state.weights is None:
-        mass = by_fold(lambda n: vault.OfTreatment("balance", n.e, state.clip), nuisances)
+        mass = by_fold(vault.OfTreatment("balance", n.e, state.clip) for n in nuisances)
     average = _target(state, centre, scores, mass, nuisances[0].e, within)
     if tau is None or not len(state.linear):
         return average
@@ -165,7 +165,7 @@ def average_target(
     line = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
     scores = [vault.Aipw(n, state.outcome, state.clip, line, line.bound) for n in nuisances]
     coef = np.r_[line.offset, slopes / state.regressors.alpha]
-    pilot = EffectCentre(by_fold(lambda s: s, scores), coef)
+    pilot = EffectCentre(by_fold(scores), coef)
     # both kinds of scores are clipped at the same thresholds, so the span has the ends of both
     ends, span = _ends(scores[0], state.rows, within or state.outcome), average.extremes.span
     if span is not None:
@@ -225,7 +225,7 @@ def _target(
         np.stack([1 - p, p]),
         (float(ends.min()), float(ends.max())),
     )
-    score = by_fold(lambda s: s, scores)
+    score = by_fold(scores)
     return Target(centre, score, mass, extremes, weighted=law is not None)
 
 

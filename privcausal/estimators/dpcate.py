@@ -485,14 +485,14 @@ def _scored(
     most = limit if first else abs(centre)
     if score == "dr":
         ones = vault.OfCovariates(Constant(1.0), 1.0)
-        target = nu.by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
+        target = nu.by_fold(vault.Aipw(n, outcome, state.clip, around, most) for n in nuisances)
         return _Score(ones, target, around, first, centre, 1.0, target.bound, True)
     soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        curvature=nu.by_fold(lambda p: vault.OfTreatment("overlap", p.e_soft, soft), partials),
+        curvature=nu.by_fold(vault.OfTreatment("overlap", p.e_soft, soft) for p in partials),
         target=nu.by_fold(
-            lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
+            vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most) for p in partials
         ),
         around=around,
         first=first,

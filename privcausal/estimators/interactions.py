@@ -78,8 +78,8 @@ def refine(state: FitState, partials: nu.Folds, spread: float | None = None) -> 
     soft = 1 - state.most if state.request.dose else state.soft_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
     swapped = partials[::-1]
-    treatment = nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), swapped)
-    outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), swapped)
+    treatment = nu.by_fold(vault.OfTreatment("residual", p.e_soft, soft) for p in swapped)
+    outcome = nu.by_fold(vault.OutcomeResidual(p.eta, state.outcome) for p in swapped)
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
     state.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})

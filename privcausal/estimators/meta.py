@@ -324,7 +324,7 @@ def second_release(
     centre = Additive(state.effect_features, coef, 0.0, -reach, reach)
     soft = state.soft_clip
     remaining = nu.by_fold(
-        lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
+        ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach) for p in partials
     )
     target = state.weigh(remaining)
     law = sizes_left(first.sizes, partials[0].e_soft(state.rows), centre(state.rows))
@@ -606,7 +606,7 @@ class DR(CateLearner):
         reach, features = 2 * state.outcome.bound, state.effect_features
         triples = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         target = state.weigh(
-            nu.by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), triples)
+            nu.by_fold(Aipw(n, state.outcome, state.clip, first, reach) for n in triples)
         )
         sizes = nu.read_sizes(state, nu.sizes_of(target), nu.SCORE_SIZES)
         gram = grams.whole.sub(state.effect_index)
@@ -796,12 +796,13 @@ class X(T):
         # effect then has error 2 e (1 - e) d <= d / 2, which is included in its band.
         outcome, features = state.outcome, state.effect_features
         soft = state.soft_clip
-
-        def imputed(part: nu.FoldFit) -> vault.Transform:
-            effect = vault.ImputedEffect(nu.nuisance_of(part, first, outcome), outcome)
-            return vault.TransformProduct(vault.OfTreatment("residual", part.e_soft, soft), effect)
-
-        target = nu.by_fold(imputed, partials)
+        target = nu.by_fold(
+            vault.TransformProduct(
+                vault.OfTreatment("residual", p.e_soft, soft),
+                vault.ImputedEffect(nu.nuisance_of(p, first, outcome), outcome),
+            )
+            for p in partials
+        )
         stages = IMPUTED_SIZES, IMPUTED, None
         residuals, arms = _moments(state, grams, partials, target, stages)
         variance = residuals.spread**2 / residuals.mean_weight / 2

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -36,8 +35,6 @@ NUISANCE_WEIGHTS = StageKey("nuisance", "weights")
 SCORE_SIZES = StageKey("effect", "score sizes")
 
 # -- the additive fits ---------------------------------------------------------------------------
-
-F = TypeVar("F")
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,10 +296,10 @@ def limited(part: FoldFit, low: float, high: float) -> FoldFit:
     return replace(part, e=replace(e, base=base) if isinstance(e, Extended) else base)
 
 
-def by_fold(make: Callable[[F], Transform], folds: Sequence[F]) -> Transform:
-    """The transform of the only nuisance, or for each row the transform of its own fold."""
-    transforms = tuple(make(fold) for fold in folds)
-    return transforms[0] if len(transforms) == 1 else vault.ByFold(transforms)
+def by_fold(transforms: Iterable[Transform]) -> Transform:
+    """The only transform, or for each row the transform of its own fold."""
+    folds = tuple(transforms)
+    return folds[0] if len(folds) == 1 else vault.ByFold(folds)
 
 
 RESIDUAL_SHARE = 0.25
@@ -343,13 +340,9 @@ def residual_effect(
 
 def residual_product(state: FitState, partials: Folds, arm: int | None = None) -> Transform:
     """(T - e)(Y - eta), each row by its own fold's nuisances; T is 1(arm) if `arm` is given."""
-    soft = state.soft_clip
-
-    def product(part: FoldFit) -> Transform:
-        residuals = vault.ResidualProduct(part.e_soft, part.eta, state.outcome, soft)
-        return residuals if arm is None else vault.OfArm(residuals, arm)
-
-    return by_fold(product, partials)
+    outcome, soft = state.outcome, state.soft_clip
+    products = [vault.ResidualProduct(p.e_soft, p.eta, outcome, soft) for p in partials]
+    return by_fold(products if arm is None else [vault.OfArm(q, arm) for q in products])
 
 
 def as_effect(state: FitState, posterior: Posterior) -> Effect:
@@ -387,7 +380,7 @@ def weights_gram(
     mean_weight = float(np.mean(e * (1 - e)))
     if stage is not None and state.plan.has(stage):
         soft = state.soft_clip
-        factor = by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), partials)
+        factor = by_fold(vault.OfTreatment("residual", p.e_soft, soft) for p in partials)
         mechanism = vault.Gram(state.effect_features, factor=state.weigh_root(factor))
         release = state.release(stage, mechanism)
         sd = first_stages.off_diagonal_sd(mechanism, release)

@@ -190,7 +190,7 @@ def residual_cut(
     anywhere = state.request.tails == "any"
     name = {"treatment": "T - e", "instrument": "Z - m"}[words_of(state.request).compared]
     most = largest_residual(state.schema[state.request.formula.assigned])
-    target = nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, 1 - most), partials)
+    target = nu.by_fold(vault.OfTreatment("residual", p.e_soft, 1 - most) for p in partials)
     sizes = averages.row_sizes(state, SLOPE_SIZES, target, f"|{name}|")
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0, 0.0  # Popoviciu (1935)
