@@ -126,7 +126,8 @@ def target(
         for p, n in zip(partials, nuisances, strict=True)
     ]
     weight = estimand.tilt(parts[0].e(state.rows))
-    centre = _clipped_centre(state, float(np.average(tau(state.rows), weights=weight)))
+    reach = 2 * state.outcome.bound  # of possible effects
+    centre = float(np.clip(np.average(tau(state.rows), weights=weight), -reach, reach))
     scale = float(np.mean(weight))
     scores = [estimand.score(k, centre, scale) for k in parts]
     mass = by_fold(estimand.mass(part, scale) for part in parts)
@@ -148,7 +149,8 @@ def average_target(
     `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
     `within` a range, or for any outcome in the declared bounds.
     """
-    centre = _clipped_centre(state, centre)
+    reach = 2 * state.outcome.bound  # of possible effects
+    centre = float(np.clip(centre, -reach, reach))
     scores = [
         vault.Aipw(n, state.outcome, state.clip, Constant(centre), abs(centre)) for n in nuisances
     ]
@@ -243,12 +245,6 @@ def weighted_mass(state: FitState, mass: Transform | None) -> Transform | None:
         return mass
     mass = mass or vault.OfCovariates(Constant(1.0), 1.0)
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
-
-
-def _clipped_centre(state: FitState, centre: float) -> float:
-    """The center, clipped to the range of possible effects."""
-    reach = 2 * state.outcome.bound
-    return float(np.clip(centre, -reach, reach))
 
 
 # -- the release ------------------------------------------------------------------------------
@@ -731,12 +727,9 @@ def narrowed(state: first_stages.FitState, nuisances: Triples, stage: StageKey) 
     """
     rows, p = state.rows, nuisances[0].e(state.rows)
     count = state.population.count
-
-    def mixed(triple: functions.NuisanceTriple) -> Vector:
-        return np.asarray((1 - p) * triple.mu1(rows) + p * triple.mu0(rows))
-
-    full, narrowest, best = mixed(nuisances[0]), nuisances, np.inf
-    means = np.r_[nuisances[0].mu0(rows), nuisances[0].mu1(rows)]
+    narrowest, best = nuisances, np.inf
+    control, treated = nuisances[0].mu0(rows), nuisances[0].mu1(rows)
+    full, means = (1 - p) * treated + p * control, np.r_[control, treated]
     ends = np.quantile(means, np.linspace(0.0, 1.0, 2 * MODEL_ENDS - 1))
     for low in map(float, ends[:MODEL_ENDS]):
         for high in map(float, ends[MODEL_ENDS - 1 :]):
@@ -749,7 +742,8 @@ def narrowed(state: first_stages.FitState, nuisances: Triples, stage: StageKey) 
             average = average_target(state, scored, 0.0)
             noise = noise_per_cut(state, summed_scores(state, average), stage)
             cut = score_cut(average.extremes, noise, None, None, count, movable=True)
-            lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
+            mixed = (1 - p) * scored[0].mu1(rows) + p * scored[0].mu0(rows)
+            lost = float(np.mean((mixed - full) ** 2 / (p * (1 - p)))) / count
             loss = (noise * cut.threshold) ** 2 + cut.bias**2 + lost
             if loss < best:
                 best, narrowest = loss, scored

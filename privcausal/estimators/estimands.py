@@ -67,8 +67,8 @@ class Estimand:
 
     # Whether scores divide by e, and by 1 - e. If they divide by neither, the limits are wide.
     by_e, by_rest = False, False
-    compared = "treatment"  # The variable that is compared given the covariates
-    in_set = False  # Whether the interval is a confidence set, which may be unbounded
+    compared: str = "treatment"  # The variable that is compared given the covariates
+    in_set: bool = False  # Whether the interval is a confidence set, which may be unbounded
 
     rows = "rows"  # Those whose average it is
 
@@ -186,11 +186,6 @@ class ATO(Tilted):
         return vault.OfTreatment("overlap", k.e, k.soft_clip, scale)
 
 
-@dataclass(frozen=True)
-class LATE(Estimand):
-    compared, in_set = "instrument", True
-
-
 ESTIMANDS: dict[str, Estimand] = {
     "CATE": ATE(
         "conditional average treatment effect", "Private Conditional Average Treatment Effect"
@@ -226,7 +221,7 @@ ESTIMANDS: dict[str, Estimand] = {
         "Partially linear model: given the covariates, the outcome is linear in the treatment. If "
         "the slope varies with x, the estimate is its average weighted by Var(T | x).",
     ),
-    "LATE": LATE(
+    "LATE": Estimand(
         "local average treatment effect",
         "Private Local Average Treatment Effect",
         "On average over units whose treatment the instrument changes",
@@ -244,6 +239,8 @@ ESTIMANDS: dict[str, Estimand] = {
             "direction, if at all. Units whose treatment changes are weighted by Var(Z | x), and "
             "for a numeric treatment also by the size of the change.",
         ),
+        compared="instrument",
+        in_set=True,
     ),
     "RMST": ATE(
         "average effect on the restricted mean survival time",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -53,7 +54,9 @@ def interaction_steps(sizes: float, treatment: float, outcome: float) -> tuple[S
         TREATMENT_INTERACTIONS: treatment,
         OUTCOME_INTERACTIONS: outcome,
     }
-    return tuple(Step(key, for_products(most), (products,)) for key, most in weights.items())
+    return tuple(
+        Step(key, partial(for_products, most=most), (products,)) for key, most in weights.items()
+    )
 
 
 CURVES = 3

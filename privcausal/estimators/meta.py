@@ -511,12 +511,10 @@ class R(CateLearner):
         Step(REMAINING, 0.31),
         Step(WEIGHTS, 0.08, (budget.weighs_gram,)),
     )
+    recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, r_learner)
 
     def learn(self, state: FitState) -> EffectFit:
         return learn_r(state, state.regression.conditional)
-
-    def boosted(self) -> Recipe:
-        return Recipe(TWO_STAGES, r_learner)
 
 
 FORM_NOTE = (
@@ -595,6 +593,7 @@ class DR(CateLearner):
         Step(nu.SCORE_SIZES, 0.01),
         Step(DR_MOMENTS, 0.24),
     )
+    recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, dr_learner)
 
     def learn(self, state: FitState) -> EffectFit:
         state, grams, partials, doubt = fit_nuisances(state)
@@ -631,9 +630,6 @@ class DR(CateLearner):
             cov = fitted.cov + blind @ piece.cov @ blind.T
         effect = Effect((Piece(total, np.asarray(cov)),), reach)
         return EffectFit.of(state, doubt, partials, effect, first)
-
-    def boosted(self) -> Recipe:
-        return Recipe(TWO_STAGES, dr_learner)
 
 
 # -- S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms ----------------------
@@ -682,9 +678,9 @@ class _Arms(CateLearner):
         "average": budget.TOP_AVERAGE,
     }
     steps: ClassVar[tuple[Step, ...]] = _steps("nuisance", 0.03, 0.7)
-
-    def boosted(self) -> Recipe:
-        return Recipe(boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False))
+    recipe: ClassVar[Recipe | None] = Recipe(
+        boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False)
+    )
 
     def contrast(
         self, base: Base, arms: Arms, features: FeatureMap, intercept: float, size: float
@@ -784,9 +780,7 @@ class X(T):
         Step(IMPUTED_SIZES, 0.01),
         Step(IMPUTED, 0.24),
     )
-
-    def boosted(self) -> Recipe:
-        return Recipe(boosting.TWO_STAGES, boosting.x_learner)
+    recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, boosting.x_learner)
 
     def learn(self, state: FitState) -> EffectFit:
         state, grams, partials, doubt = fit_nuisances(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -457,32 +458,28 @@ def _remainder(state: FitState, part: FoldFit, term: ResultTerm, tau: Effect | N
     weigh = estimand_of(term).bias_weight(e(state.rows), state.clip)
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
     g = fitted - e(state.rows)
-    if part.pair is not None:
-        move = _move(state, part.pair)
-        weight, gap = _averaged(state, state.features, weigh, g)
-        bias = part.pair.remainder(move @ weight @ move.T, move @ gap)
-        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
+    kinds = [(state.features, part.pair), part.beyond or (None, None)]
+    for features, pair in kinds:
+        if features is None or pair is None:
+            continue
+        # E[w phi phi'] and E[w g phi]; a product of a matrix with itself takes half the time
+        phi = state.rows.phi(features)
+        root = phi * np.sqrt(weigh / len(phi))[:, None]
+        weight, gap = np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
+        if pair is not part.pair:
+            bias = bias + pair.remainder(weight, gap)
+            continue
+        # one alignment for all limits that are tried
+        move = state.rows.memo((features, pair.e.gram), partial(_alignment, state, pair))
+        bias = pair.remainder(move @ weight @ move.T, move @ gap)
+        size = float(np.linalg.norm(gap * pair.slopes[1]))
         bias = bias + Remainder(0.0, PRIORS.unadjusted * size)
-    if part.beyond is not None:
-        psi, joint = part.beyond
-        weight, gap = _averaged(state, psi, weigh, g)
-        bias = bias + joint.remainder(weight, gap)
     if tau is not None and e is part.e:
         lost = weigh * fitted * (1 - fitted) - 1
         if term.arm is not None:
             lost = weigh * g * np.abs(term.arm - fitted)
         bias = bias + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return bias
-
-
-def _averaged(
-    state: FitState, features: Features, weigh: Vector, g: Vector
-) -> tuple[Matrix, Vector]:
-    """E[w phi phi'] and E[w g phi] over the synthetic population."""
-    phi = state.rows.phi(features)
-    # A product of a matrix with itself takes half the time.
-    root = phi * np.sqrt(weigh / len(phi))[:, None]
-    return np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
 
 
 def _uncut(e: Function) -> Function:
@@ -492,51 +489,13 @@ def _uncut(e: Function) -> Function:
     return replace(e, lo=-np.inf, hi=np.inf)
 
 
-def _move(state: FitState, pair: RegressionPair) -> Matrix:
-    """Matrix that maps moments of the synthetic features to moments of the rows.
-
-    It is computed once for all limits that are tried.
-    """
-
-    def moved() -> Matrix:
-        rows, fit = state.rows, pair.e
-        model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
-        # rows of a fold or of all folds; noise may hide small counts
-        scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
-        return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
-
-    return state.rows.memo((state.features, pair.e.gram), moved)
-
-
-def product_confounding(state: FitState, parts: Sequence[FoldFit], term: ResultTerm) -> float:
-    """Maximum confounding by the interactions shown: root of E[w e_psi^2] E[w b_psi^2].
-
-    Here e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), with w as for the remainder. The
-    result is the mean over folds. A fold without interactions counts as 0, as does one whose
-    releases do not favor interactions over none.
-    """
-    most = [0.0] * len(parts)
-    for k, part in enumerate(parts):
-        if part.beyond is not None and part.beyond[1].support > FAVORED:
-            psi, joint = part.beyond
-            used = part.propensity(term)
-            most[k] = joint.most_confounding(remainder_weight(state, psi, used, term))
-    return float(np.mean(most or [0.0]))
-
-
-def strong_interactions(state: FitState, parts: Sequence[FoldFit], term: ResultTerm) -> float:
-    """Rms of the bias from interactions if their prior sds are `STRONG` times as large.
-
-    The mean over folds; NaN without interactions.
-    """
-    biases = [np.nan] * len(parts)
-    for k, part in enumerate(parts):
-        if part.beyond is not None:
-            psi, joint = part.beyond
-            used = part.propensity(term)
-            weight = remainder_weight(state, psi, used, term)
-            biases[k] = joint.stronger(STRONG).remainder(weight, used=joint).rms
-    return float(np.mean(biases or [np.nan]))
+def _alignment(state: FitState, pair: RegressionPair) -> Matrix:
+    """Matrix that maps moments of the synthetic features to moments of the rows."""
+    rows, fit = state.rows, pair.e
+    model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
+    # rows of a fold or of all folds; noise may hide small counts
+    scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
+    return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
 
 
 def adjustment(
@@ -574,15 +533,6 @@ def adjustment(
         shares.append((removed / both, hidden, differs / both))
     removed, hidden, differs = np.mean(shares, axis=0) if shares else np.full(3, np.nan)
     return float(removed), float(hidden), float(differs)
-
-
-STRONG = 2.0
-"""Strong interactions, in the usual prior sds, which hold in four of five public data sets."""
-
-FAVORED = 3.0
-"""Log of the Bayes factor, 20, above which releases show interactions: by Markov's inequality, they
-show them in at most 5% of the fits where there are none.
-"""
 
 
 def remainder_weight(

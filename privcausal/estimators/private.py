@@ -117,7 +117,7 @@ AVERAGE_STAGES = (
 
 COVARIATE_RANGES = Step(first_stages.COLUMN_RANGES, 0.06, (first_stages.loose,))
 MOMENTS = (
-    Step(first_stages.MARGINALS, budget.for_marginals(0.08)),
+    Step(first_stages.MARGINALS, partial(budget.for_marginals, least=0.08)),
     Step(budget.GRAM, 0.20),
     Step(nu.OUTCOME, 0.45),
 )
@@ -158,7 +158,9 @@ class AverageLearner(learners.Learner):
             return self.shares
         # The budget of the removed nuisance stages goes to the scores, and errors of the mean
         # outcome only add to the variance: with many rows they need less. Trials.
-        share = budget.by_nobs(0.24, 0.12, 2000.0)(request) if request.formula.terms else 0.24
+        share = 0.24
+        if request.formula.terms:
+            share = budget.by_nobs(request, most=0.24, least=0.12, rows=2000.0)
         return {**self.shares, "nuisance": share, "effect": 0.90 - share}
 
 
@@ -184,9 +186,13 @@ class Private(AverageLearner):
         SURVIVAL_STEP,
         averages.size_steps(AVERAGE_STAGES[0], 0.10, learned_propensity)[0],  # not counts
         *averages.size_steps(
-            AVERAGE_STAGES[0], budget.by_nobs(0.20, 0.06, 2000.0), budget.known_propensity
+            AVERAGE_STAGES[0],
+            partial(budget.by_nobs, most=0.20, least=0.06, rows=2000.0),
+            budget.known_propensity,
         ),
-        outcome_look(budget.by_nobs(0.40, 0.20, 2000.0), budget.known_propensity),
+        outcome_look(
+            partial(budget.by_nobs, most=0.40, least=0.20, rows=2000.0), budget.known_propensity
+        ),
         outcome_look(0.18, learned_propensity),
         Step(arm_stages, 0.31, (learned_propensity, several_arms)),
         Step(partial(arm_stages, what="residual moments"), 0.06, (several_arms,)),

@@ -169,14 +169,9 @@ def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCu
     return [(curve, curve.replicas(sd, query.root)) for curve in curves]
 
 
-def score_tables(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> list[Matrix]:
-    """The scores of the rows of each arm, by kind of end and bin of time."""
-    return [scores(curve, *values(request)) for curve, _ in curves]
-
-
 def score_variance(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> float:
     """Variance of the scores within the arms, according to the released times."""
-    tables = score_tables(request, curves)
+    tables = [scores(curve, *values(request)) for curve, _ in curves]
     counts = [curve.counts for curve, _ in curves]
     means = [np.sum(s * c) / max(c.sum(), 1.0) for s, c in zip(tables, counts, strict=True)]
     squares = [np.sum((s - m) ** 2 * c) for s, m, c in zip(tables, means, counts, strict=True)]
