@@ -142,7 +142,7 @@ class Gam(Base):
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
         """The slopes have one variance, close to its usual value in public data sets."""
-        group = _together(features)
+        group = (features.order > 0).astype(np.int64)
         centre, pull = _centres(group, size), PRIORS.effect_pull
         return fit(moments, Prior(group, _decay(features), intercept, centre, pull))
 
@@ -172,7 +172,7 @@ class Gam(Base):
     ) -> dict[str, Posterior]:
         """The effect by form, each with its marginal likelihood given the same moments."""
         forms = {"constant": _near_constant(moments, features, intercept, size)}
-        together = _together(features)
+        together = (features.order > 0).astype(np.int64)
         scale = np.where(features.order > 1, ALL_BUT_NONE, 1.0)
         linear = Prior(together, scale, intercept, _centres(together, size), WHOLE_PULL)
         forms["linear"] = fit(moments, linear)
@@ -264,10 +264,6 @@ def _arm_basis(size: int, kept: Integers) -> Matrix:
 def _numbered(group: Integers) -> Integers:
     """Renumber groups as 0..G, in order."""
     return np.unique(group, return_inverse=True)[1]
-
-
-def _together(features: FeatureMap) -> Integers:
-    return (features.order > 0).astype(np.int64)
 
 
 def _by_order(features: FeatureMap) -> Integers:
@@ -570,7 +566,14 @@ class Sklearn:
 
     @property
     def _arguments(self) -> str:
-        return f"propensity={_on_a_line(self.propensity)}, outcome={_on_a_line(self.outcome)}"
+        """Reprs on one line; names of estimators that do not have scikit-learn's repr."""
+        texts = []
+        for name, estimator in (("propensity", self.propensity), ("outcome", self.outcome)):
+            text = f"{type(estimator).__name__}(...)"
+            if callable(getattr(estimator, "get_params", None)):
+                text = " ".join(repr(estimator).split())
+            texts.append(f"{name}={text}")
+        return ", ".join(texts)
 
 
 def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> None:
@@ -592,13 +595,6 @@ def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> Non
         raise CapabilityError(
             f"Sklearn({name}=): {kind} prints information about the rows. Set verbose=0."
         )
-
-
-def _on_a_line(estimator: Any) -> str:
-    """Repr of the estimator on one line; its name if it does not have scikit-learn's repr."""
-    if callable(getattr(estimator, "get_params", None)):
-        return " ".join(repr(estimator).split())
-    return f"{type(estimator).__name__}(...)"
 
 
 PrivateBase = Base | DPEBM

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -18,7 +17,7 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, reported_nuisances
 from privcausal.estimators.budget import Step
 from privcausal.features import functions
-from privcausal.features.basis import Fourier, fourier
+from privcausal.features.basis import fourier
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
@@ -68,16 +67,6 @@ class KernelPrior:
     residual: float
     spread: float
 
-    @classmethod
-    def of(
-        cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
-    ) -> KernelPrior:
-        """The prior for the synthetic population `rows`; `spread` is in residual sds."""
-        phi = rows.phi(features)
-        values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
-        residual = max(residual, 1e-12)
-        return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
-
     def shrunken(self, ridge: float) -> tuple[Vector, Vector]:
         """b_j, and the sampling variance of exact weights."""
         a = self.mass * self.values
@@ -99,12 +88,6 @@ class KernelPrior:
         """Second moments of the filtered weights' error, shape (p, p)."""
         cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
         return np.asarray(0.5 * (cov + cov.T))
-
-    def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
-        """lambda of least expected error over the population, given the noise at each lambda."""
-        grid = max(self.mass, 1.0) * _RIDGES
-        loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
-        return float(grid[int(np.argmin(loss))])
 
 
 def denoised(
@@ -398,9 +381,11 @@ def _kernel_effect(
     cut = cuts.threshold_for_effect(sizes, nu.cross_noise(state, KERNEL, 1.0) / count)
     below = max(sizes.below(cut), PRIORS.least_below)
     mass = count * score.weight * below
-    residual = (sizes.rms(cut) / below) ** 2 / score.weight
-    spread = LEFT_SPREAD if score.first else EFFECT_SPREAD
-    law = KernelPrior.of(features, state.rows, mass, residual, spread)
+    residual = max((sizes.rms(cut) / below) ** 2 / score.weight, 1e-12)
+    spread = LEFT_SPREAD if score.first else EFFECT_SPREAD  # in residual sds
+    phi = state.rows.phi(features)
+    values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
+    law = KernelPrior(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
 
     def regression(ridge: float) -> vault.KernelRegression:
         parts = features, score.curvature, score.target
@@ -410,18 +395,17 @@ def _kernel_effect(
         lipschitz = vault.proven_lipschitz(score.curvature.bound, reach, cut, most, ridge)
         return vault.KernelRegression(*parts, lipschitz, ridge, "squared", cut, rows=most)
 
-    def noise(ridge: float) -> float:
-        """Noise sd of a weight, as drawn in the vault."""
-        plan, query = state.plan, regression(ridge)
-        trust = plan.request.trust
+    if kernel.ridge is not None:
+        return _released(state, regression(2 * kernel.ridge * count), law, score)
+    # the ridge of least expected error, with the noise of a weight as drawn in the vault
+    trust, rho = state.request.trust, state.plan.stage(KERNEL).rho / accounting.PICO
+    losses, ridges = [], (max(mass, 1.0) * _RIDGES).tolist()
+    for ridge in ridges:
+        query = regression(ridge)
         change = query.sensitivity(trust.neighbors) * trust.max_rows * float(query.units[0])
-        return float(change / np.sqrt(2 * plan.stage(KERNEL).rho / accounting.PICO))
-
-    if kernel.ridge is None:
-        ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
-    else:
-        ridge = 2 * kernel.ridge * count
-    return _released(state, regression(ridge), law, score)
+        losses.append(law.values @ law.risk(ridge, float(change / np.sqrt(2 * rho))))
+    best = max(ridges[int(np.argmin(losses))], LEAST_RIDGE * score.curvature.bound * most)
+    return _released(state, regression(best), law, score)
 
 
 def _released(

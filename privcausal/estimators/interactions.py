@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -316,15 +315,15 @@ def _pairs(state: FitState, phi: Matrix, e: Vector, y: Vector) -> tuple[ColumnPa
     kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))
     columns = features.design.columns
     bent = [j for j in kept if columns[features.column[j]].kind != "indicator"]
-
-    def pairs(chosen: Sequence[Any]) -> ColumnPairs:
-        return tuple(
+    pairs, curved = (
+        tuple(
             (int(i), int(j))
             for i, j in combinations(sorted(chosen), 2)
             if features.group[i] != features.group[j]
         )
-
-    return pairs(kept[: PRIORS.interaction_columns]), pairs(bent[: PRIORS.curved_columns])
+        for chosen in (kept[: PRIORS.interaction_columns], bent[: PRIORS.curved_columns])
+    )
+    return pairs, curved
 
 
 def _regressions(

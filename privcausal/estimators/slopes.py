@@ -48,7 +48,6 @@ from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Posterior
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -475,9 +474,7 @@ def _nearest(moments: SlopeMoments) -> tuple[Vector, float]:
     angles = np.linspace(-np.pi / 2, np.pi / 2, SET_ANGLES, endpoint=False)
     near, step = float(angles[int(np.argmin(moments.excess(angles, 0.0)))]), np.pi / SET_ANGLES
     ends = near - step, near + step
-    best = minimize_scalar(
-        lambda angle: moments.excess_at(angle, 0.0), bounds=ends, method="bounded"
-    )
+    best = minimize_scalar(moments.excess_at, args=(0.0,), bounds=ends, method="bounded")
     return angles, float(best.x)
 
 
@@ -495,10 +492,6 @@ def late_set(averages: AverageEstimate, z: float) -> tuple[tuple[float, float], 
     within = moments.excess(angles, z) <= 0
     if within.all():
         return ((-np.inf, np.inf),)
-
-    def end(inside: float, outside: float) -> float:
-        return float(brentq(lambda angle: moments.excess_at(angle, z), inside, outside, xtol=1e-14))
-
     # start at an angle outside the set; the circle of angles has the length pi
     start = int(np.flatnonzero(~within)[0])
     order = np.r_[np.arange(start, len(angles)), np.arange(start + 1)]
@@ -506,7 +499,8 @@ def late_set(averages: AverageEstimate, z: float) -> tuple[tuple[float, float], 
     inside, parts = within[order], list[tuple[float, float]]()
     for first in np.flatnonzero(~inside[:-1] & inside[1:]):
         last = first + 1 + int(np.argmin(inside[first + 1 :]))
-        ends = end(turned[first + 1], turned[first]), end(turned[last - 1], turned[last])
+        around = (turned[first + 1], turned[first]), (turned[last - 1], turned[last])
+        ends = [float(brentq(moments.excess_at, *at, args=(z,), xtol=1e-14)) for at in around]
         low, high = (moments.ratio * float(np.tan(x)) for x in ends)
         crosses = any(ends[0] < right < ends[1] for right in (np.pi / 2, 3 * np.pi / 2))
         parts += [(-np.inf, high), (low, np.inf)] if crosses else [(low, high)]
@@ -659,20 +653,19 @@ def _instrument_nuisances(
         stages = {stage: vault.Assigned(k) for k, stage in enumerate(instruments)} | stages
     state, grams = nu.moments_of(state, stages)
     etas = nu.outcomes(state, grams)
-
-    def means(stage: StageKey, number: bool) -> list[Posterior]:
-        return (
-            nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
-        )
-
-    treatment = means(nu.TREATMENT, request.per_unit)
+    numbers = [isinstance(state.schema[name], schema.Interval) for name in names]
+    by_stage = {nu.TREATMENT: request.per_unit}
+    if chance is None:
+        by_stage |= dict(zip(instruments, numbers, strict=True))
+    treatment, *fits = (
+        nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
+        for stage, number in by_stage.items()
+    )
     e = tuple(functions.Additive(state.features, fit.mean, 0.5, 0.0, 1.0) for fit in treatment)
     if chance is not None:
         folds = tuple(nu.FoldFit(chance, chance, nu.mean(state, y.mean), None) for y in etas)
         m = chance(state.rows)
         return state, [folds], [folds], e, [float(np.mean(m * (1 - m)))]
-    numbers = [isinstance(state.schema[name], schema.Interval) for name in names]
-    fits = [means(stage, number) for stage, number in zip(instruments, numbers, strict=True)]
     with_outcome = [nu.paired(state, fit, etas) for fit in fits]
     with_treatment = [nu.paired(state, fit, treatment) for fit in fits]
     if request.dose:

@@ -198,7 +198,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         assumptions=(*words.identified, *overlaps, NO_INTERFERENCE, BOUNDED),
         methods=(
             *(*words.methods, method),
-            *getattr(_base(plan), "methods", ()),
+            *getattr({**bases.BASES, **bases.OTHERS}.get(plan.base), "methods", ()),
             SPLIT_METHODS[request.split]
             + _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
@@ -222,15 +222,11 @@ def nuisance_rows(estimate: Estimate, rows: str) -> TextPairs:
     """Summary rows: the nuisances' base, the `rows` they used, and treatment of the propensity."""
     plan = estimate.plan
     # Some bases are only for the effect; they name the base of the nuisances.
-    by = getattr(_base(plan), "nuisances", plan.base)
+    by = getattr({**bases.BASES, **bases.OTHERS}.get(plan.base), "nuisances", plan.base)
     return (
         ("Nuisance models", f"{by}, {rows}" if plan.request.formula.terms else "none"),
         ("Propensity", propensity_words(plan.request, estimate.clip)),
     )
-
-
-def _base(plan: Plan) -> bases.AnyBase | None:
-    return {**bases.BASES, **bases.OTHERS}.get(plan.base)
 
 
 BOUNDED_EFFECT = "Estimates and confidence limits respect the outcome bounds."
