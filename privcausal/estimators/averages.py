@@ -509,7 +509,9 @@ def score_sizes(
     none = [None] * len(targets)
     if not state.plan.has(stage):
         return none
-    binary = (two_valued(state) or state.curves) and state.weights is None
+    domain = state.schema[state.request.formula.outcome]
+    two_valued = not isinstance(domain, Interval)
+    binary = (two_valued or state.curves) and state.weights is None
     declared = declared_shares(state, targets)
     if binary and not declared:
         state.unused(stage)
@@ -616,11 +618,6 @@ def noise_per_cut(state: FitState, sums: vault.Mechanism, stage: StageKey) -> fl
     return state.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def two_valued(state: FitState) -> bool:
-    """Whether the outcome has two values."""
-    return not isinstance(state.schema[state.request.formula.outcome], Interval)
-
-
 # -- limits of weights, and the averages of a call ---------------------------------------------
 
 
@@ -679,7 +676,8 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
-        if state.propensity is not None and two_valued(state) and arm is None:
+        two_valued = not isinstance(state.schema[state.request.formula.outcome], Interval)
+        if state.propensity is not None and two_valued and arm is None:
             nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))

@@ -55,6 +55,8 @@ class Learner(ABC):
         Default division of rho among the groups of stages.
     steps : tuple of Step
         The releases after the bounds.
+    fixed_base : PrivateBase or None
+        The base that learns from sums, whichever base the call gives.
     """
 
     name: ClassVar[str]
@@ -63,6 +65,7 @@ class Learner(ABC):
     whole: ClassVar[str] = ""
     shares: ClassVar[Mapping[str, float]] = budget.TOP
     steps: ClassVar[tuple[Step, ...]] = ()
+    fixed_base: ClassVar[PrivateBase | None] = None
 
     def steps_on(self, base: AnyBase) -> tuple[Step, ...]:
         """The steps on this base, with those that several learners share."""
@@ -78,7 +81,7 @@ class Learner(ABC):
 
     def accepted(self, base: AnyBase) -> PrivateBase:
         """The base, if this learner accepts it."""
-        return moment_base(base)
+        return self.fixed_base or moment_base(base)
 
     def plan(self, request: Request, base: AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Stages with integer budgets; this needs no data."""

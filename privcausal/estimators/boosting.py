@@ -31,7 +31,6 @@ from privcausal.features.functions import Constant, Extended, NuisanceTriple, St
 from privcausal.inference import cuts
 from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effects import Effect, Piece
-from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior, mixture_law
 from privcausal.request.plan import StageKey
 from privcausal.request.request import FOLDS, LEAST_PROPENSITY
@@ -455,11 +454,6 @@ class Centre:
     cut: float
     size: float
 
-    @property
-    def explained(self) -> float:
-        """Sd of the mean outcome over the covariates, if they explain the assumed share."""
-        return float(np.sqrt(PRIORS.window_explained)) * self.size
-
 
 @lru_cache(maxsize=16)
 def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
@@ -789,7 +783,7 @@ def _means(machine: BoostingSession, centre: Centre, fitted: Sequence[Posterior]
     mean = np.mean([turn @ law.mean for law in fitted], axis=0)
     cov = sum((turn @ law.cov @ turn.T for law in fitted), np.zeros((len(onto),) * 2))
     contrast = _through(modifiers.to_coef, Posterior(mean, cov / len(fitted) ** 2, 0.0))
-    parts, doubt = interactions.refine_supported(state, tuple(partials), centre.explained)
+    parts, doubt = interactions.refine_supported(state, tuple(partials), centre.size)
     parts = nu.updated_for_effect(state, parts, _effect(machine, contrast))
     nuisances = list[NuisanceTriple]()
     for means, part in zip(plain, parts, strict=True):
@@ -903,7 +897,7 @@ def r_learner(state: FitState) -> EffectFit:
         nu.FoldFit(e.e, e.soft, _mean(machine, eta.mean, centre), None)
         for e, eta in zip(machine.es, etas, strict=True)
     )
-    partials, doubt = interactions.refine_supported(state, partials, centre.explained)
+    partials, doubt = interactions.refine_supported(state, partials, centre.size)
     product = nu.by_fold(vault.ResidualProduct(p.e_soft, p.eta, outcome, clip) for p in partials)
     share = machine.shares.prod(axis=0)
     fitted = _second_boosting(
@@ -971,7 +965,7 @@ def _second_boosting(
 
     A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
-    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), nu.SCORE_SIZES)
+    sizes = nu.read_sizes(machine.state, score, nu.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     task = BoostingTask(

@@ -158,16 +158,6 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
     return [Stage(name, 0, delta, 0, rows, part, epsilon, own_half) for name in names]
 
 
-@dataclass(frozen=True, eq=False)
-class ArmDifference(effects.Effect):
-    """mu1 - mu0 as an effect, clipped to its range."""
-
-    difference: functions.Function
-
-    def __call__(self, rows: Rows) -> Vector:
-        return np.clip(self.difference(rows), -self.reach, self.reach)
-
-
 def learn_networks(
     fit: first_stages.Fit, design: Design, clip: float, base: bases.NN
 ) -> tuple[nu.FoldFit, functions.NuisanceTriple, effects.Effect]:
@@ -194,7 +184,7 @@ def learn_networks(
         for arm in (0.0, 1.0)
     )
     part = nu.FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
-    pilot = ArmDifference((), 2 * half, functions.Difference(mu1, mu0))
+    pilot = effects.Predicted((), 2 * half, functions.Difference(mu1, mu0))
     return part, functions.NuisanceTriple(e, mu0, mu1), pilot
 
 
@@ -338,8 +328,8 @@ class DPCATE(CateLearner):
             nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
-            state, grams, partials, doubt = interactions.fit_nuisances(state)
-            moments = meta.residual_moments(state, grams, partials)
+            state, partials, doubt = interactions.fit_nuisances(state)
+            moments = meta.residual_moments(state, partials)
             prior = state.regression.conditional
             first, partials = meta.orthogonal_effect(state, partials, moments, prior)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
@@ -373,7 +363,7 @@ def _kernel_effect(
     features = fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
-        nu.read_sizes(state, nu.sizes_of(score.target), nu.SCORE_SIZES)
+        nu.read_sizes(state, score.target, nu.SCORE_SIZES)
         if score.doubly_robust
         else meta.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
     )

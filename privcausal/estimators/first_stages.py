@@ -388,6 +388,9 @@ class FitState(Fit):
     weights: WeightLaw | None = None  # Released distribution of survey weights
     floor: float = 0.5  # Propensity clip for a rare treatment; 0 for a treatment that is not binary
     most: float = 1.0  # Clipping threshold of T - e if T is a number
+    # Shrunken Gram for all rows and for each fold's complement, once released
+    gram: GramEstimate | None = None
+    grams: tuple[GramEstimate, ...] = ()
 
     @property
     def count(self) -> float:
@@ -612,18 +615,8 @@ def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:
     return shrunken(noisy, model / state.count, sd, state.features)
 
 
-@dataclass(frozen=True, eq=False)
-class Grams:
-    """Shrunken Gram for all rows and for each fold's complement."""
-
-    whole: GramEstimate
-    outside: tuple[GramEstimate, ...]
-
-
-def gram_of(
-    state: FitState, crosses: Mapping[StageKey, Mechanism] | None = None
-) -> tuple[FitState, Grams]:
-    """Release the Gram, learn the population's dependence from it, and shrink it.
+def gram_of(state: FitState, crosses: Mapping[StageKey, Mechanism] | None = None) -> FitState:
+    """The state with the Gram and the population's dependence: a release, shrunk to the population.
 
     The pass over the rows also computes `crosses`.
     """
@@ -643,7 +636,7 @@ def gram_of(
             continue
         model = population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
         grams.append(shrunken(part, model, noise, state.features))
-    return state, Grams(grams[0], tuple(grams[1:]))
+    return replace(state, gram=grams[0], grams=tuple(grams[1:]))
 
 
 def off_diagonal_sd(mechanism: Any, release: accounting.Release) -> float:

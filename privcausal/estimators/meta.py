@@ -27,7 +27,7 @@ from privcausal.estimators.budget import (
     Step,
     weighs_gram,
 )
-from privcausal.estimators.first_stages import FitState, Grams
+from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.interactions import WEIGHTED_STEPS, fit_nuisances, gains, regressed_out
 from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures
 from privcausal.features.functions import Additive, Constant, Difference
@@ -86,7 +86,6 @@ EffectStages = tuple[StageKey, StageKey, StageKey | None]
 
 def residual_moments(
     state: FitState,
-    grams: Grams,
     partials: nu.Folds,
     target: vault.Transform | None = None,
     stages: EffectStages = (RESIDUAL_SIZES, RESIDUALS, WEIGHTS),
@@ -97,7 +96,7 @@ def residual_moments(
     size_stage, moment_stage, weight_stage = stages
     target = state.weigh(target or nu.residual_product(state, partials))
     sizes = residual_sizes(state, target, size_stage, partials[0])
-    gram, gram_sd, mean_weight = nu.weights_gram(state, grams, partials, weight_stage)
+    gram, gram_sd, mean_weight = nu.weights_gram(state, partials, weight_stage)
     cut, features = cut_of(state, sizes, moment_stage, PRIORS.cut_bias), state.effect_features
     moments = cut_moments(state, features, target, sizes, cut, moment_stage, by_arm=by_arm)
     return Residuals(*moments, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=sizes)
@@ -212,7 +211,17 @@ def read_effect(
     if not isinstance(base, Gam):
         posterior = regress(moments, features, *spreads)
         return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
-    biases = product_biases(state, used, updated)
+    # distributions of d_e d_b by fold; none for a known e
+    biases, phi = list[ProductBias](), state.rows.phi(state.features)[:ERROR_POINTS]
+    for part, after in zip(used, updated, strict=True):
+        if part.pair is None or after.pair is None:
+            continue
+        sources = [BiasSource(phi, after.pair, *part.pair.mean)]
+        if part.beyond is not None and after.beyond is not None:
+            psi, pair = part.beyond
+            columns = state.rows.phi(psi)[:ERROR_POINTS]
+            sources.append(BiasSource(columns, after.beyond[1], *pair.mean))
+        biases.append(leftover(sources))
     mean, cov = product_bias_moments(state, biases, features)
     moments = replace(moments, cross=residuals.cross - mean)
     posterior = regress(moments, features, *spreads)
@@ -228,23 +237,6 @@ def read_effect(
     effect = nu.as_effect(state, replace(posterior, cov=band))
     pieces = (replace(effect.pieces[0], usual=usual_band),)
     return FittedEffect(replace(effect, pieces=pieces), posterior.cov, biases)
-
-
-def product_biases(state: FitState, used: nu.Folds, updated: nu.Folds) -> list[ProductBias]:
-    """Distributions of d_e d_b by fold; an empty list for a known e."""
-    if used[0].pair is None:
-        return []
-    phi, biases = state.rows.phi(state.features)[:ERROR_POINTS], []
-    for part, after in zip(used, updated, strict=True):
-        assert part.pair is not None
-        assert after.pair is not None
-        sources = [BiasSource(phi, after.pair, *part.pair.mean)]
-        if part.beyond is not None and after.beyond is not None:
-            psi, pair = part.beyond
-            columns = state.rows.phi(psi)[:ERROR_POINTS]
-            sources.append(BiasSource(columns, after.beyond[1], *pair.mean))
-        biases.append(leftover(sources))
-    return biases
 
 
 def product_bias_moments(
@@ -289,9 +281,9 @@ def learn_r(state: FitState, regress: EffectRegression) -> EffectFit:
     `CateLearner.run`).
     """
     # 3 to 7: Gram matrix, propensity, mean outcome
-    state, grams, partials, doubt = fit_nuisances(state)
+    state, partials, doubt = fit_nuisances(state)
     # 8: clipped moments of the residual product
-    residuals = residual_moments(state, grams, partials)
+    residuals = residual_moments(state, partials)
     # 9, 10: bias removed, regressed
     first = read_effect(state, residuals, partials, partials, regress)
     # 11: remaining effect, and the regression again
@@ -596,9 +588,9 @@ class DR(CateLearner):
     recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, dr_learner)
 
     def learn(self, state: FitState) -> EffectFit:
-        state, grams, partials, doubt = fit_nuisances(state)
+        state, partials, doubt = fit_nuisances(state)
         # a first effect, from the residual product
-        residuals = residual_moments(state, grams, partials)
+        residuals = residual_moments(state, partials)
         regress = state.regression.conditional
         first, partials = orthogonal_effect(state, partials, residuals, regress)
         # psi - tau_1(x), regressed on the effect's features
@@ -607,8 +599,9 @@ class DR(CateLearner):
         target = state.weigh(
             nu.by_fold(Aipw(n, state.outcome, state.clip, first, reach) for n in triples)
         )
-        sizes = nu.read_sizes(state, nu.sizes_of(target), nu.SCORE_SIZES)
-        gram = grams.whole.sub(state.effect_index)
+        sizes = nu.read_sizes(state, target, nu.SCORE_SIZES)
+        assert state.gram is not None  # released with the nuisances
+        gram = state.gram.sub(state.effect_index)
         cut = cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
         scores = cut_moments(
             state, features, target, sizes, cut, DR_MOMENTS, what="score minus first pass"
@@ -689,15 +682,15 @@ class _Arms(CateLearner):
         raise NotImplementedError
 
     def learn(self, state: FitState) -> EffectFit:
-        state, grams, partials, doubt = fit_nuisances(state)
-        effect, partials = self._first(state, grams, partials, "nuisance")
+        state, partials, doubt = fit_nuisances(state)
+        effect, partials = self._first(state, partials, "nuisance")
         return EffectFit.of(state, doubt, partials, effect)
 
     def _first(
-        self, state: FitState, grams: Grams, partials: nu.Folds, group: StageGroup
+        self, state: FitState, partials: nu.Folds, group: StageGroup
     ) -> tuple[Effect, nu.Folds]:
         """The difference of the arms' regressions, and the nuisances refitted with its mean."""
-        residuals, arms = _moments(state, grams, partials, None, _stages(group))
+        residuals, arms = _moments(state, partials, None, _stages(group))
 
         def regress(
             moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -783,8 +776,8 @@ class X(T):
     recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, boosting.x_learner)
 
     def learn(self, state: FitState) -> EffectFit:
-        state, grams, partials, doubt = fit_nuisances(state)
-        first, partials = self._first(state, grams, partials, "effect")
+        state, partials, doubt = fit_nuisances(state)
+        first, partials = self._first(state, partials, "effect")
         # In each arm, regress the effect that the other arm's mean implies for its rows. If the
         # first effect has error d, mu_0 has error -e d and mu_1 has error (1 - e) d. The combined
         # effect then has error 2 e (1 - e) d <= d / 2, which is included in its band.
@@ -798,7 +791,7 @@ class X(T):
             for p in partials
         )
         stages = IMPUTED_SIZES, IMPUTED, None
-        residuals, arms = _moments(state, grams, partials, target, stages)
+        residuals, arms = _moments(state, partials, target, stages)
         variance = residuals.spread**2 / residuals.mean_weight / 2
         spreads = effect_spreads(state, residuals.cut)
         nothing = Additive(features, np.zeros(features.size))
@@ -815,13 +808,12 @@ class X(T):
 
 def _moments(
     state: FitState,
-    grams: Grams,
     partials: nu.Folds,
     target: vault.Transform | None,
     stages: EffectStages,
 ) -> tuple[Residuals, Matrix]:
     """Moments of the target (by default the residual product), and moments by arm, shape (2, p)."""
-    residuals = residual_moments(state, grams, partials, target, stages, by_arm=True)
+    residuals = residual_moments(state, partials, target, stages, by_arm=True)
     arms = residuals.cross.reshape(2, -1)
     sd = np.sqrt(2) * residuals.cross_sd[: arms.shape[1]]
     return replace(residuals, cross=arms.sum(axis=0), cross_sd=sd), arms

@@ -12,7 +12,7 @@ from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import first_stages
 from privcausal.estimators.estimands import Tilted, estimand_of
-from privcausal.estimators.first_stages import FitState, Grams
+from privcausal.estimators.first_stages import FitState
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap, Interactions
 from privcausal.features.functions import Constant, Extended, Function
@@ -61,19 +61,19 @@ class FoldFit:
 Folds = tuple[FoldFit, ...]
 
 
-def additive_nuisances(state: FitState) -> tuple[FitState, Grams, Folds]:
+def additive_nuisances(state: FitState) -> tuple[FitState, Folds]:
     """Gram, propensity and mean outcome, one pair per fold (one pair without cross-fitting).
 
     One pass over the rows computes all three.
     """
     known, dose = state.propensity, state.request.dose
-    state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
+    state = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
-        etas = outcomes(state, grams)
+        etas = outcomes(state)
         folds = tuple(FoldFit(known, known, mean(state, eta.mean), None) for eta in etas)
-        return state, grams, folds
-    es = means(state, grams, TREATMENT, 0.5) if dose else propensities(state, grams)
-    return state, grams, paired(state, es, outcomes(state, grams))
+        return state, folds
+    es = means(state, TREATMENT, 0.5) if dose else propensities(state)
+    return state, paired(state, es, outcomes(state))
 
 
 def windowed(state: FitState, release: Release | None) -> FitState:
@@ -95,7 +95,7 @@ def windowed(state: FitState, release: Release | None) -> FitState:
     return replace(state, window=window)
 
 
-def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> tuple[FitState, Grams]:
+def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> FitState:
     """The Gram, computed in one pass with the moments of the outcome and of each treatment."""
     window = state.clipping
     outcome: Transform = window
@@ -198,18 +198,18 @@ def extended(part: FoldFit, psi: Interactions, joint: RegressionPair) -> FoldFit
 
 
 def _crosses(
-    state: FitState, grams: Grams, stage: StageKey
+    state: FitState, stage: StageKey
 ) -> list[tuple[population.GramEstimate, Vector, float]]:
     """Gram, cross moments and their noise sd, by fold."""
     releases = state.moments(stage, state.queries[stage])
     noise_sd = float(releases[0].noise_sd[0])
     folds = first_stages.complements([r.value for r in releases], noise_sd)
-    return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, folds, strict=True)]
+    return [(g, cross, sd) for g, (cross, sd, _) in zip(state.grams, folds, strict=True)]
 
 
-def propensities(state: FitState, grams: Grams, stage: StageKey = TREATMENT) -> list[Posterior]:
+def propensities(state: FitState, stage: StageKey = TREATMENT) -> list[Posterior]:
     posteriors = []
-    for gram, cross, sd in _crosses(state, grams, stage):
+    for gram, cross, sd in _crosses(state, stage):
         even = evenness(0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9))
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.treatment_variance * even)
         size = even * PRIORS.propensity_sd**2 / slope_variance(state.features)
@@ -231,14 +231,13 @@ def slope_variance(features: FeatureMap) -> float:
     return linear * population.amplitude(len(features.blocks)) ** 2
 
 
-def outcomes(state: FitState, grams: Grams) -> list[Posterior]:
+def outcomes(state: FitState) -> list[Posterior]:
     kept = 1.0 if state.window is None else state.window.kept
-    return means(state, grams, OUTCOME, state.centre.bound, kept, state.variance)
+    return means(state, OUTCOME, state.centre.bound, kept, state.variance)
 
 
 def means(
     state: FitState,
-    grams: Grams,
     stage: StageKey,
     half: float,
     kept: float = 1.0,
@@ -252,7 +251,7 @@ def means(
     posteriors = []
     weights = state.features.weight(state.rows.phi(state.features))
     relative = float(weights.mean() / weights.min())
-    for gram, clipped_cross, clipped_sd in _crosses(state, grams, stage):
+    for gram, clipped_cross, clipped_sd in _crosses(state, stage):
         cross, sd = clipped_cross / kept, clipped_sd / kept
         most = min(_most_variance(cross[0], sd, gram, half, relative), variance)
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.outcome_noise_sd**2 * most)
@@ -319,7 +318,7 @@ def residual_cross(state: FitState, partials: Folds, arm: int | None = None) -> 
 
 
 def residual_effect(
-    state: FitState, grams: Grams, partials: Folds, query: tuple[StageKey, Cross] | None = None
+    state: FitState, partials: Folds, query: tuple[StageKey, Cross] | None = None
 ) -> Effect:
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
@@ -331,7 +330,7 @@ def residual_effect(
     features, bound = state.effect_features, state.centre.bound
     stage, cross = query or (NUISANCE_RESIDUALS, residual_cross(state, partials))
     release, cut = state.release(stage, cross), cross.cut
-    gram, gram_sd, mean_weight = weights_gram(state, grams, partials, NUISANCE_WEIGHTS)
+    gram, gram_sd, mean_weight = weights_gram(state, partials, NUISANCE_WEIGHTS)
     noise_var = (0.5 * cut) ** 2 / mean_weight
     moments = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
     constant = min(16 * cut**2, 0.25 * bound**2)
@@ -351,15 +350,11 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * state.outcome.bound)
 
 
-def sizes_of(target: Transform) -> vault.SizeHistogram:
-    """The query for a histogram of a score's size, in half octaves up to its bound."""
-    return vault.SizeHistogram(target, cuts.size_edges(target.bound))
-
-
-def read_sizes(state: FitState, order: vault.SizeHistogram, stage: StageKey) -> cuts.AbsHistogram:
-    """Cleaned noisy histogram of a score's size."""
-    release = state.release(stage, order)
-    return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), order.edges)
+def read_sizes(state: FitState, target: Transform, stage: StageKey) -> cuts.AbsHistogram:
+    """Cleaned noisy histogram of a score's size, in half octaves up to its bound."""
+    edges = cuts.size_edges(target.bound)
+    release = state.release(stage, vault.SizeHistogram(target, edges))
+    return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), edges)
 
 
 def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:
@@ -369,7 +364,7 @@ def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:
 
 
 def weights_gram(
-    state: FitState, grams: Grams, partials: Folds, stage: StageKey | None
+    state: FitState, partials: Folds, stage: StageKey | None
 ) -> tuple[Matrix, float, float]:
     """Sum of (T - e)^2 w phi phi', its noise sd and the mean weight.
 
@@ -388,7 +383,8 @@ def weights_gram(
         return mechanism.matrix(release.value), sd, mean_weight
     rows, features = state.rows, state.effect_features
     model = population.population_gram(features, rows, state.count, e * (1 - e))
-    whole = grams.whole.sub(state.effect_index)
+    assert state.gram is not None  # released by `moments_of`
+    whole = state.gram.sub(state.effect_index)
     seen = whole.value - whole.model
     return model + mean_weight * seen, whole.sd * mean_weight, mean_weight
 

@@ -146,8 +146,8 @@ def private_nuisance(
     fit: Fit, *, linear_terms: bool = True
 ) -> tuple[FitState, nu.Folds, NuisanceTriple]:
     """e, mu_0 and mu_1 from the releases of `PUBLISHED_STEPS`."""
-    state, grams, partials = nu.additive_nuisances(prepare(fit, linear_terms=linear_terms))
-    tau = nu.residual_effect(state, grams, partials)
+    state, partials = nu.additive_nuisances(prepare(fit, linear_terms=linear_terms))
+    tau = nu.residual_effect(state, partials)
     return state, partials, nu.nuisance_of(partials[0], tau, state.outcome)
 
 
@@ -446,6 +446,7 @@ class PublishedDPCATE(Learner):
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
     steps: ClassVar[tuple[Step, ...]] = PUBLISHED_STEPS
+    fixed_base: ClassVar[bases.PrivateBase | None] = bases.Gam()
 
     def __post_init__(self) -> None:
         check_one_of("weight", self.weight, get_args(vault.Weight))
@@ -502,9 +503,6 @@ class PublishedDPCATE(Learner):
             least = parts * least_rows(noisy, len(request.queries))
         most = EXACT_ROWS if self.second == "exact" else 0
         return Plan(request, self.name, name, (*nuisances, noisy), cap, least, most_rows=most)
-
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        return bases.Gam()
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
         """Learn nuisances on one half of the rows, and add the paper's noise on the other."""

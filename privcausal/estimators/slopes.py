@@ -158,13 +158,13 @@ def _slope_nuisances(
     if request.arms:
         stages = private.arm_indicators(request)
         stages.pop(next(iter(stages)))  # drop the reference arm
-        state, grams = nu.moments_of(state, stages)
-        etas = nu.outcomes(state, grams)
-        parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
+        state = nu.moments_of(state, stages)
+        etas = nu.outcomes(state)
+        parts = [nu.paired(state, nu.propensities(state, stage), etas) for stage in stages]
         e = np.stack([folds[0].e(state.rows) for folds in parts], axis=1)
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), (0.0, 0.0)
-    state, _, partials = nu.additive_nuisances(state)
+    state, partials = nu.additive_nuisances(state)
     state, mass, lost, doubt = residual_cut(state, partials)
     parts = [interactions.refine(state, partials)]
     return state, parts, np.full((1, 1), mass), (lost, doubt)
@@ -651,14 +651,14 @@ def _instrument_nuisances(
     instruments, names = instrument_stages(request), request.formula.instruments
     if chance is None:
         stages = {stage: vault.Assigned(k) for k, stage in enumerate(instruments)} | stages
-    state, grams = nu.moments_of(state, stages)
-    etas = nu.outcomes(state, grams)
+    state = nu.moments_of(state, stages)
+    etas = nu.outcomes(state)
     numbers = [isinstance(state.schema[name], schema.Interval) for name in names]
     by_stage = {nu.TREATMENT: request.per_unit}
     if chance is None:
         by_stage |= dict(zip(instruments, numbers, strict=True))
     treatment, *fits = (
-        nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
+        nu.means(state, stage, 0.5) if number else nu.propensities(state, stage)
         for stage, number in by_stage.items()
     )
     e = tuple(functions.Additive(state.features, fit.mean, 0.5, 0.0, 1.0) for fit in treatment)
