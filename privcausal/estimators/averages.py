@@ -23,7 +23,7 @@ from privcausal.estimators import budget, first_stages, words
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Step
 from privcausal.estimators.clusters import influences, with_dependence
-from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, estimand_of
+from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, bias_weight
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import (
     FoldFit,
@@ -312,7 +312,7 @@ def averages(
     are released as one vector, with noise of its possible shape. See `WeightedNuisances.weight`.
     """
     request = state.request
-    cuts, noises = _chosen(state, requested, stages)
+    components, cuts, noises = _chosen(state, requested, stages)
     # one target for each distinct mass; several targets may share a mass
     by_mass = {id(r.target.mass): r.target for r in requested if r.target.mass is not None}
     # the query for the scores, and the query for their squares with the sandwich's meat
@@ -322,7 +322,7 @@ def averages(
         if not sums.squares:
             squares = vault.ScoreSquares(sums.scores, state.regressors, meat=True)
     else:
-        scores = _vector(state, requested, cuts, noises)
+        scores = _vector(state, requested, components, cuts, noises)
         by_group = 0, *(1 + k for k, t in enumerate(by_mass.values()) if t.group_masses)
         masses = tuple(t.mass for t in by_mass.values() if t.mass is not None)
         neighbors = request.trust.neighbors
@@ -415,20 +415,16 @@ def _totals(
     )
 
 
-def _components(requested: Sequence[RequestedAverage]) -> list[int]:
-    """Positions of the averages whose scores are entries of the vector, in the vector's order."""
-    entries = [k for k, average in enumerate(requested) if average.parts.min() >= 0]
-    return sorted(entries, key=lambda k: int(np.argmax(requested[k].parts)))
-
-
 def _chosen(
     state: FitState, requested: Sequence[RequestedAverage], stages: Keys
-) -> tuple[list[Cut], list[float]]:
-    """Thresholds of the averages, and their noise.
+) -> tuple[list[int], list[Cut], list[float]]:
+    """Positions of the components, in the vector's order, and thresholds of averages and noise.
 
     Each component has its own threshold; other averages combine the biases of their components.
     """
-    components = _components(requested)
+    # the averages whose scores are entries of the vector
+    entries = [k for k, average in enumerate(requested) if average.parts.min() >= 0]
+    components = sorted(entries, key=lambda k: int(np.argmax(requested[k].parts)))
     sizes = score_sizes(state, [requested[k].target for k in components], stages[0])
     cuts, noises = [], []
     for k, average in enumerate(requested):
@@ -445,14 +441,16 @@ def _chosen(
         )
         cuts.append(cut)
         noises.append(noise * cut.threshold)
-    bias = np.array([cuts[k].bias for k in components])
-    biases = [float(np.abs(average.parts) @ bias) for average in requested]
-    return [replace(cut, bias=b) for cut, b in zip(cuts, biases, strict=True)], noises
+    component_bias = np.array([cuts[k].bias for k in components])
+    biases = [float(np.abs(average.parts) @ component_bias) for average in requested]
+    cuts = [replace(cut, bias=bias) for cut, bias in zip(cuts, biases, strict=True)]
+    return components, cuts, noises
 
 
 def _vector(
     state: FitState,
     requested: Sequence[RequestedAverage],
+    components: Sequence[int],
     chosen: Sequence[Cut],
     noises: Sequence[float],
 ) -> ScoreVector:
@@ -465,7 +463,7 @@ def _vector(
     convex function of the outcome. It is therefore largest at these points or at the ends of the
     outcome's bounds. The shape contains the scores at all these points.
     """
-    components, scores = _components(requested), []
+    scores = []
     arms = range(len(state.request.arms) or 2)
     for k in components:
         target = requested[k].target
@@ -702,7 +700,7 @@ def weighed(
         cut = score_cut(average.extremes, noise, None, None, count)
         clipping = float((noise * cut.threshold) ** 2 + cut.bias**2)
         # sampling variance of an average whose outcomes vary as usual around their means
-        tilts = [estimand_of(term).bias_weight(p.e(state.rows), state.clip).mean() for p in parts]
+        tilts = [bias_weight(term, p.e(state.rows), state.clip).mean() for p in parts]
         variance = PRIORS.outcome_noise_sd**2 * state.variance * np.mean(tilts)
         loss = bias.rms**2 + clipping + float(variance / count)
         if chosen is None or loss < best:

@@ -735,21 +735,15 @@ def _arm_means(
     arms' covariates are more similar, and products of columns also become more similar on average.
     """
     centre = machine.outcome_centre()
-    task = machine.outcome_task(centre, "outcome by arm", curvature=machine.shares, by_arm=True)
-    if overlap:
-        task = _weighted(machine, task)
+    shares = machine.shares
+    task = machine.outcome_task(centre, "outcome by arm", curvature=shares, by_arm=True)
+    if overlap:  # the weights are one for rows of the rarer arm
+        root = nu.by_fold(vault.OfTreatment("root", e.soft, scale=TOP_WEIGHT) for e in machine.es)
+        target = TransformProduct(root, task.target)
+        curvature = shares * np.minimum(shares[::-1] / TOP_WEIGHT, 1.0)
+        task = replace(task, target=target, factor=root, curvature=curvature)
     trained = machine.train(nu.OUTCOME, task, folds=True)
     return _means(machine, centre, [fit.fitted_arms(shared) for fit in trained])
-
-
-def _weighted(machine: BoostingSession, task: BoostingTask) -> BoostingTask:
-    """The same regression with overlap weights, which are one for rows of the rarer arm."""
-    share = machine.shares
-    root = nu.by_fold(vault.OfTreatment("root", e.soft, scale=TOP_WEIGHT) for e in machine.es)
-    curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
-    return replace(
-        task, target=TransformProduct(root, task.target), factor=root, curvature=curvature
-    )
 
 
 def _means(machine: BoostingSession, centre: Centre, fitted: Sequence[Posterior]) -> _Means:

@@ -107,17 +107,6 @@ class ATE(Estimand):
 
 
 @dataclass(frozen=True)
-class MeanOutcome:
-    """E[Y(0)] or E[Y(1)], from the scores `vault.ArmScore`; their difference is the ATE's."""
-
-    arm: int
-
-    def bias_weight(self, e: Vector, clip: float) -> Vector:
-        """The part of the ATE's weight that belongs to the arm."""
-        return np.asarray(1 / (e if self.arm else 1 - e))
-
-
-@dataclass(frozen=True)
 class Tilted(Estimand):
     """An estimand whose rows have unequal masses, the tilt h over its mean `scale`."""
 
@@ -251,8 +240,14 @@ ESTIMANDS: dict[str, Estimand] = {
 }
 
 
-def estimand_of(term: ResultTerm) -> Estimand | MeanOutcome:
-    return ESTIMANDS[term.of] if term.arm is None else MeanOutcome(term.arm)
+def bias_weight(term: ResultTerm, e: Vector, clip: float) -> Vector:
+    """`Estimand.bias_weight` of a term. A mean outcome has its arm's part of the ATE's weight.
+
+    E[Y(0)] and E[Y(1)] are from the scores `vault.ArmScore`; their difference is the ATE's.
+    """
+    if term.arm is None:
+        return ESTIMANDS[term.of].bias_weight(e, clip)
+    return np.asarray(1 / (e if term.arm else 1 - e))
 
 
 DID = replace(

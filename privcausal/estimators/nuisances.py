@@ -11,7 +11,7 @@ import numpy as np
 from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import first_stages
-from privcausal.estimators.estimands import Tilted, estimand_of
+from privcausal.estimators.estimands import ESTIMANDS, Tilted, bias_weight
 from privcausal.estimators.first_stages import FitState
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap, Interactions
@@ -55,7 +55,8 @@ class FoldFit:
 
     def propensity(self, term: ResultTerm) -> Function:
         """The propensity that the term's scores use."""
-        return self.e_soft if isinstance(estimand_of(term), Tilted) else self.e
+        tilted = term.arm is None and isinstance(ESTIMANDS[term.of], Tilted)
+        return self.e_soft if tilted else self.e
 
 
 Folds = tuple[FoldFit, ...]
@@ -451,7 +452,7 @@ def _remainder(state: FitState, part: FoldFit, term: ResultTerm, tau: Effect | N
     if part.pair is None and part.beyond is None:
         return bias
     e = part.propensity(term)
-    weigh = estimand_of(term).bias_weight(e(state.rows), state.clip)
+    weigh = bias_weight(term, e(state.rows), state.clip)
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
     g = fitted - e(state.rows)
     kinds = [(state.features, part.pair), part.beyond or (None, None)]
@@ -535,5 +536,5 @@ def remainder_weight(
     state: FitState, features: Features, e: Function, term: ResultTerm = ATE_TERM
 ) -> Matrix:
     """E[w phi phi'] over the synthetic population, for w of `Estimand.bias_weight`."""
-    phi, weigh = state.rows.phi(features), estimand_of(term).bias_weight(e(state.rows), state.clip)
+    phi, weigh = state.rows.phi(features), bias_weight(term, e(state.rows), state.clip)
     return np.asarray((phi.T * weigh) @ phi / len(phi))

@@ -139,7 +139,15 @@ class PartiallyLinear(private.AverageLearner):
         totals = effects.SlopeTotals(*fit.read(private.AVERAGE_STAGES[1], sums))
         if (np.diag(totals.mass.value) <= FEW_SDS * np.diag(totals.mass.sd)).any():
             fit.alerts["treatment"] = UNSEEN_SLOPE
-        errors = _nuisance_errors(state, parts, slopes)
+        # root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d: the pair of arm j
+        # covers d_j (d_y - theta_j d_j), and errors of other arms may have any correlation with it
+        errors = np.array([nu.remainder(state, part, PLR_TERM).rms for part in parts])
+        if len(parts) > 1:
+            weight = nu.remainder_weight(state, state.features, parts[0][0].e, PLR_TERM)
+            covs = [part[0].pair.e_cov for part in parts if part[0].pair is not None]
+            others = np.array([[unrelated(weight, row, col).rms for col in covs] for row in covs])
+            np.fill_diagonal(others, 0.0)
+            errors = np.linalg.norm(np.column_stack([errors, others * np.abs(slopes)]), axis=1)
         theta = estimate(totals, slopes, bias, errors, lost=lost, unit=unit)
         theta = with_design_effect(theta, request.trust.max_rows)
         theta = replace(theta, size_sd=state.population.count_sd)
@@ -239,22 +247,6 @@ def cut_sums(
     beyond = state.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
     return replace(rough, cut=cut.threshold), cut.bias + lost
-
-
-def _nuisance_errors(state: first_stages.FitState, parts: FoldsByArm, slopes: Vector) -> Vector:
-    """Root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d, shape (J,).
-
-    The pair of arm j covers d_j (d_y - theta_j d_j). The correlation with errors of other arms may
-    be arbitrary.
-    """
-    errors = [nu.remainder(state, part, PLR_TERM).rms for part in parts]
-    if len(parts) == 1:
-        return np.array(errors)
-    weight = nu.remainder_weight(state, state.features, parts[0][0].e, PLR_TERM)
-    covs = [part[0].pair.e_cov for part in parts if part[0].pair is not None]
-    others = np.array([[unrelated(weight, row, col).rms for col in covs] for row in covs])
-    np.fill_diagonal(others, 0.0)
-    return np.asarray(np.linalg.norm(np.column_stack([errors, others * np.abs(slopes)]), axis=1))
 
 
 # -- instruments: the confidence set ---------------------------------------------------------------

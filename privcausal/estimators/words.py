@@ -240,15 +240,12 @@ LIMITS = (
 # -- sentences on one fit ----------------------------------------------------------------------
 
 
-def _shares(arms: Mapping[str, float]) -> str:
-    return ", ".join(f"{arm} {share:.3g}" for arm, share in arms.items())
-
-
 def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, str):
         return f"Known propensities were taken from column {request.propensity!r}. "
     if isinstance(request.propensity, Mapping):
-        return f"The arms' shares are known: {_shares(request.propensity)}. "
+        shares = ", ".join(f"{arm} {share:.3g}" for arm, share in request.propensity.items())
+        return f"The arms' shares are known: {shares}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:.4g}. "
     if not request.divides:
@@ -375,7 +372,8 @@ def propensity_words(request: Request, clip: float) -> str:
     """Text on how the propensity is handled."""
     if request.propensity is not None:
         if isinstance(request.propensity, Mapping):
-            return f"known, {_shares(request.propensity)}"
+            shares = (f"{arm} {share:.3g}" for arm, share in request.propensity.items())
+            return f"known, {', '.join(shares)}"
         if isinstance(request.propensity, str):
             return f"known, column {request.propensity}"
         return f"known, {request.propensity:.4g}"
