@@ -131,7 +131,10 @@ def target(
     scale = float(np.mean(weight))
     scores = [estimand.score(k, centre, scale) for k in parts]
     mass = by_fold(estimand.mass(part, scale) for part in parts)
-    tilted = _target(state, centre, scores, mass, estimand.limited(parts[0]))
+    e = parts[0].e
+    if estimand.by_rest:  # scores that divide by 1 - e limit it
+        e = functions.Capped(e, 1 - state.clip)
+    tilted = _target(state, centre, scores, mass, e)
     return replace(tilted, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
 from privcausal import vault
-from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, reported_nuisances
@@ -357,12 +357,17 @@ class BoostingSession:
         rate = min(self.option.learning_rate, 1.0 / axes)  # All axes move at once.
         regression = {f.name: getattr(task, f.name) for f in fields(BoostedRegression)}
         query = Boosting(bins, weight * count, leaf, rate, **regression)
-        release, release_folds = state.vault.release, state.vault.release_folds
-        releases = release_folds(stage, query) if split else (release(stage, query),)
-        trained = [
-            Trained(self, task, query, count, release, float(release.noise_sd[0]))
-            for release in releases
-        ]
+        if split:
+            releases = state.vault.release_folds(stage, query)
+        else:
+            releases = (state.vault.release(stage, query),)
+        # bins of each axis with a shape, the treatment's last; a lone constant has no axis
+        ends = pairwise(query.start.tolist())
+        cells = [slice(*pair) for pair in islice(ends, len(bins.axes) + int(task.with_treatment))]
+        trained = []
+        for release in releases:
+            path, noise_sd = query.path(release.value), float(release.noise_sd[0])
+            trained.append(Trained(self, task, query, count, cells, release.value, path, noise_sd))
         state.releases.append(releases[0])
         return trained[::-1]
 
@@ -482,13 +487,10 @@ class Trained:
     task: BoostingTask
     query: Boosting
     count: float
-    release: Release
+    cells: list[slice]  # Bins of each axis with a shape
+    sums: Vector  # As released
+    path: list[Shapes]  # The shapes before each round, and after the last
     noise_sd: float  # Of a sum
-
-    @cached_property
-    def _path(self) -> list[Shapes]:
-        """The shapes before each round, and after the last."""
-        return self.query.path(self.release.value)
 
     @cached_property
     def _masses(self) -> Matrix:
@@ -502,31 +504,24 @@ class Trained:
         start = self.machine.mass(task) * self.count
         if not (task.logistic and self.machine.option.smooth):
             return start
-        totals = [self._total(start, 0, k) for k in range(len(self._axes))]
+        totals = [self._total(start, 0, k) for k in range(len(self.cells))]
         laws = [smooth(total, task.size, task.dispersion) for total in totals]
         law = _through(bins.to_coef, assemble(self._constant(0), laws))
         ends = state.clip, 1 - state.clip
         e = functions.Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(state.rows)
         return self.machine.mass(replace(task, curvature=(e * (1 - e))[None, :])) * self.count
 
-    @property
-    def _axes(self) -> list[slice]:
-        """Bins of each axis with a shape, the treatment's last; a lone constant has no axis."""
-        number = len(self.machine.bins.axes) + int(self.task.with_treatment)
-        start = self.query.start.tolist()
-        return [slice(start[k], start[k + 1]) for k in range(number)]
-
     @cached_property
     def _totals(self) -> list[list[Totals]]:
         """Combined evidence of all rounds on each axis, by arm."""
         arms = range(self.query.arms)
-        axes = range(len(self._axes))
+        axes = range(len(self.cells))
         return [[self._total(self._masses, arm, k) for k in axes] for arm in arms]
 
     def _total(self, masses: Matrix, arm: int, k: int) -> Totals:
-        query, cells, axes = self.query, self._axes[k], self.machine.bins.axes
-        sums = self.release.value.reshape(query.rounds, query.arms, query.axes, query.leaves)
-        before = [made.scores[arm, cells] + made.constant[arm] for made in self._path[:-1]]
+        query, cells, axes = self.query, self.cells[k], self.machine.bins.axes
+        sums = self.sums.reshape(query.rounds, query.arms, query.axes, query.leaves)
+        before = [made.scores[arm, cells] + made.constant[arm] for made in self.path[:-1]]
         return totals(
             query.leaf[:, cells],
             sums[:, arm, k],
@@ -541,7 +536,7 @@ class Trained:
         # The constant uses the mean over axes of their leaves' totals.
         sd = self.noise_sd * np.sqrt(query.leaves / query.axes)
         raw, whole, variance = constant_law(
-            float(self._path[-1].constant[arm]),
+            float(self.path[-1].constant[arm]),
             query.constant_rate,
             query.rounds,
             sd,
@@ -557,12 +552,12 @@ class Trained:
             totals = self._totals[arm]
             return [smooth(total, task.size, task.dispersion) for total in totals]
         laws = []
-        for cells in self._axes:  # How the rounds produced the raw shape.
+        for cells in self.cells:  # How the rounds produced the raw shape.
             weight, mass = query.weight[arm, cells], self._masses[arm, cells]
             leaf = query.leaf[:, cells]
             carried, noise = propagate(leaf, weight, mass, query.rate, self.noise_sd)
             cov = noise + task.dispersion * (carried * mass) @ carried.T  # around D h g*
-            laws.append((self._path[-1].scores[arm, cells], cov))
+            laws.append((self.path[-1].scores[arm, cells], cov))
         return laws
 
     def coefficients(self, arm: int = 0) -> Posterior:

@@ -110,10 +110,6 @@ class ATE(Estimand):
 class Tilted(Estimand):
     """An estimand whose rows have unequal masses, the tilt h over its mean `scale`."""
 
-    def limited(self, k: ScoreParts) -> Function:
-        """The propensity of its scores."""
-        return k.e
-
     def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
         raise NotImplementedError
 
@@ -145,11 +141,9 @@ class ATT(Tilted):
         """
         return np.asarray(1 / ((1 - np.minimum(e, 1 - clip)) * np.mean(e)))
 
-    def limited(self, k: ScoreParts) -> Function:
-        return Capped(k.e, 1 - k.clip)
-
     def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
-        return vault.TreatedScore(self.limited(k), k.mu0, k.outcome, k.clip, centre, scale)
+        e = Capped(k.e, 1 - k.clip)
+        return vault.TreatedScore(e, k.mu0, k.outcome, k.clip, centre, scale)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
         return vault.OfTreatment("treated", k.e, scale=scale)

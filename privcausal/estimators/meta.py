@@ -38,7 +38,7 @@ from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import amplitude, population_gram
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior, ScaleMixturePrior
-from privcausal.request.plan import StageGroup, StageKey
+from privcausal.request.plan import StageKey
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Aipw, ResidualProduct
 
@@ -644,14 +644,24 @@ Arms = tuple[Moments, Moments]
 """Moments for the regression in each arm, the control first."""
 
 
-def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
-    """Stages of the sizes, the moments and, if they are released, the weights."""
-    sizes, moments, weights = "arm sizes", "arm outcomes", "weights"
-    return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
+ArmStages = tuple[StageKey, StageKey, StageKey]
+"""Stages of the sizes, the moments and, if they are released, the weights."""
+
+FINAL_ARMS: ArmStages = (
+    StageKey("nuisance", "arm sizes"),
+    StageKey("nuisance", "arm outcomes"),
+    StageKey("nuisance", "weights"),
+)
+FIRST_ARMS: ArmStages = (
+    StageKey("effect", "arm sizes"),
+    StageKey("effect", "arm outcomes"),
+    StageKey("effect", "weights"),
+)
+"""The arms' regressions that give the effect, and those before a second stage."""
 
 
-def _steps(group: StageGroup, look: float, outcomes: float) -> tuple[Step, ...]:
-    sizes, moments, weights = _stages(group)
+def _steps(stages: ArmStages, look: float, outcomes: float) -> tuple[Step, ...]:
+    sizes, moments, weights = stages
     return (
         *WEIGHTED_STEPS,
         Step(sizes, look),
@@ -670,7 +680,7 @@ class _Arms(CateLearner):
         "nuisance": 0.75,  # Nuisances and arms together, without a second stage. By hand.
         "average": budget.TOP_AVERAGE,
     }
-    steps: ClassVar[tuple[Step, ...]] = _steps("nuisance", 0.03, 0.7)
+    steps: ClassVar[tuple[Step, ...]] = _steps(FINAL_ARMS, 0.03, 0.7)
     recipe: ClassVar[Recipe | None] = Recipe(
         boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False)
     )
@@ -683,14 +693,14 @@ class _Arms(CateLearner):
 
     def learn(self, state: FitState) -> EffectFit:
         state, partials, doubt = fit_nuisances(state)
-        effect, partials = self._first(state, partials, "nuisance")
+        effect, partials = self._first(state, partials, FINAL_ARMS)
         return EffectFit.of(state, doubt, partials, effect)
 
     def _first(
-        self, state: FitState, partials: nu.Folds, group: StageGroup
+        self, state: FitState, partials: nu.Folds, stages: ArmStages
     ) -> tuple[Effect, nu.Folds]:
         """The difference of the arms' regressions, and the nuisances refitted with its mean."""
-        residuals, arms = _moments(state, partials, None, _stages(group))
+        residuals, arms = _moments(state, partials, None, stages)
 
         def regress(
             moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -769,7 +779,7 @@ class X(T):
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
     steps: ClassVar[tuple[Step, ...]] = (
-        *_steps("effect", 0.01, 0.24),
+        *_steps(FIRST_ARMS, 0.01, 0.24),
         Step(IMPUTED_SIZES, 0.01),
         Step(IMPUTED, 0.24),
     )
@@ -777,7 +787,7 @@ class X(T):
 
     def learn(self, state: FitState) -> EffectFit:
         state, partials, doubt = fit_nuisances(state)
-        first, partials = self._first(state, partials, "effect")
+        first, partials = self._first(state, partials, FIRST_ARMS)
         # In each arm, regress the effect that the other arm's mean implies for its rows. If the
         # first effect has error d, mu_0 has error -e d and mu_1 has error (1 - e) d. The combined
         # effect then has error 2 e (1 - e) d <= d / 2, which is included in its band.
