@@ -23,7 +23,7 @@ from privcausal.estimators import budget, first_stages, words
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Step
 from privcausal.estimators.clusters import influences, with_dependence
-from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, estimand_of
+from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, bias_weight
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import (
     FoldFit,
@@ -126,11 +126,15 @@ def target(
         for p, n in zip(partials, nuisances, strict=True)
     ]
     weight = estimand.tilt(parts[0].e(state.rows))
-    centre = _clipped_centre(state, float(np.average(tau(state.rows), weights=weight)))
+    reach = 2 * state.outcome.bound  # of possible effects
+    centre = float(np.clip(np.average(tau(state.rows), weights=weight), -reach, reach))
     scale = float(np.mean(weight))
     scores = [estimand.score(k, centre, scale) for k in parts]
-    mass = by_fold(lambda k: estimand.mass(k, scale), parts)
-    tilted = _target(state, centre, scores, mass, estimand.limited(parts[0]))
+    mass = by_fold(estimand.mass(part, scale) for part in parts)
+    e = parts[0].e
+    if estimand.by_rest:  # scores that divide by 1 - e limit it
+        e = functions.Capped(e, 1 - state.clip)
+    tilted = _target(state, centre, scores, mass, e)
     return replace(tilted, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 
@@ -148,13 +152,14 @@ def average_target(
     `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
     `within` a range, or for any outcome in the declared bounds.
     """
-    centre = _clipped_centre(state, centre)
+    reach = 2 * state.outcome.bound  # of possible effects
+    centre = float(np.clip(centre, -reach, reach))
     scores = [
         vault.Aipw(n, state.outcome, state.clip, Constant(centre), abs(centre)) for n in nuisances
     ]
     mass = None
     if state.propensity is None and state.weights is None:
-        mass = by_fold(lambda n: vault.OfTreatment("balance", n.e, state.clip), nuisances)
+        mass = by_fold(vault.OfTreatment("balance", n.e, state.clip) for n in nuisances)
     average = _target(state, centre, scores, mass, nuisances[0].e, within)
     if tau is None or not len(state.linear):
         return average
@@ -165,7 +170,7 @@ def average_target(
     line = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
     scores = [vault.Aipw(n, state.outcome, state.clip, line, line.bound) for n in nuisances]
     coef = np.r_[line.offset, slopes / state.regressors.alpha]
-    pilot = EffectCentre(by_fold(lambda s: s, scores), coef)
+    pilot = EffectCentre(by_fold(scores), coef)
     # both kinds of scores are clipped at the same thresholds, so the span has the ends of both
     ends, span = _ends(scores[0], state.rows, within or state.outcome), average.extremes.span
     if span is not None:
@@ -225,7 +230,7 @@ def _target(
         np.stack([1 - p, p]),
         (float(ends.min()), float(ends.max())),
     )
-    score = by_fold(lambda s: s, scores)
+    score = by_fold(scores)
     return Target(centre, score, mass, extremes, weighted=law is not None)
 
 
@@ -243,12 +248,6 @@ def weighted_mass(state: FitState, mass: Transform | None) -> Transform | None:
         return mass
     mass = mass or vault.OfCovariates(Constant(1.0), 1.0)
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
-
-
-def _clipped_centre(state: FitState, centre: float) -> float:
-    """The center, clipped to the range of possible effects."""
-    reach = 2 * state.outcome.bound
-    return float(np.clip(centre, -reach, reach))
 
 
 # -- the release ------------------------------------------------------------------------------
@@ -316,7 +315,7 @@ def averages(
     are released as one vector, with noise of its possible shape. See `WeightedNuisances.weight`.
     """
     request = state.request
-    cuts, noises = _chosen(state, requested, stages)
+    components, cuts, noises = _chosen(state, requested, stages)
     # one target for each distinct mass; several targets may share a mass
     by_mass = {id(r.target.mass): r.target for r in requested if r.target.mass is not None}
     # the query for the scores, and the query for their squares with the sandwich's meat
@@ -326,7 +325,7 @@ def averages(
         if not sums.squares:
             squares = vault.ScoreSquares(sums.scores, state.regressors, meat=True)
     else:
-        scores = _vector(state, requested, cuts, noises)
+        scores = _vector(state, requested, components, cuts, noises)
         by_group = 0, *(1 + k for k, t in enumerate(by_mass.values()) if t.group_masses)
         masses = tuple(t.mass for t in by_mass.values() if t.mass is not None)
         neighbors = request.trust.neighbors
@@ -419,20 +418,16 @@ def _totals(
     )
 
 
-def _components(requested: Sequence[RequestedAverage]) -> list[int]:
-    """Positions of the averages whose scores are entries of the vector, in the vector's order."""
-    entries = [k for k, average in enumerate(requested) if average.parts.min() >= 0]
-    return sorted(entries, key=lambda k: int(np.argmax(requested[k].parts)))
-
-
 def _chosen(
     state: FitState, requested: Sequence[RequestedAverage], stages: Keys
-) -> tuple[list[Cut], list[float]]:
-    """Thresholds of the averages, and their noise.
+) -> tuple[list[int], list[Cut], list[float]]:
+    """Positions of the components, in the vector's order, and thresholds of averages and noise.
 
     Each component has its own threshold; other averages combine the biases of their components.
     """
-    components = _components(requested)
+    # the averages whose scores are entries of the vector
+    entries = [k for k, average in enumerate(requested) if average.parts.min() >= 0]
+    components = sorted(entries, key=lambda k: int(np.argmax(requested[k].parts)))
     sizes = score_sizes(state, [requested[k].target for k in components], stages[0])
     cuts, noises = [], []
     for k, average in enumerate(requested):
@@ -449,14 +444,16 @@ def _chosen(
         )
         cuts.append(cut)
         noises.append(noise * cut.threshold)
-    bias = np.array([cuts[k].bias for k in components])
-    biases = [float(np.abs(average.parts) @ bias) for average in requested]
-    return [replace(cut, bias=b) for cut, b in zip(cuts, biases, strict=True)], noises
+    component_bias = np.array([cuts[k].bias for k in components])
+    biases = [float(np.abs(average.parts) @ component_bias) for average in requested]
+    cuts = [replace(cut, bias=bias) for cut, bias in zip(cuts, biases, strict=True)]
+    return components, cuts, noises
 
 
 def _vector(
     state: FitState,
     requested: Sequence[RequestedAverage],
+    components: Sequence[int],
     chosen: Sequence[Cut],
     noises: Sequence[float],
 ) -> ScoreVector:
@@ -469,7 +466,7 @@ def _vector(
     convex function of the outcome. It is therefore largest at these points or at the ends of the
     outcome's bounds. The shape contains the scores at all these points.
     """
-    components, scores = _components(requested), []
+    scores = []
     arms = range(len(state.request.arms) or 2)
     for k in components:
         target = requested[k].target
@@ -513,7 +510,9 @@ def score_sizes(
     none = [None] * len(targets)
     if not state.plan.has(stage):
         return none
-    binary = (two_valued(state) or state.curves) and state.weights is None
+    domain = state.schema[state.request.formula.outcome]
+    two_valued = not isinstance(domain, Interval)
+    binary = (two_valued or state.curves) and state.weights is None
     declared = declared_shares(state, targets)
     if binary and not declared:
         state.unused(stage)
@@ -620,11 +619,6 @@ def noise_per_cut(state: FitState, sums: vault.Mechanism, stage: StageKey) -> fl
     return state.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def two_valued(state: FitState) -> bool:
-    """Whether the outcome has two values."""
-    return not isinstance(state.schema[state.request.formula.outcome], Interval)
-
-
 # -- limits of weights, and the averages of a call ---------------------------------------------
 
 
@@ -683,7 +677,8 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
-        if state.propensity is not None and two_valued(state) and arm is None:
+        two_valued = not isinstance(state.schema[state.request.formula.outcome], Interval)
+        if state.propensity is not None and two_valued and arm is None:
             nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
@@ -708,7 +703,7 @@ def weighed(
         cut = score_cut(average.extremes, noise, None, None, count)
         clipping = float((noise * cut.threshold) ** 2 + cut.bias**2)
         # sampling variance of an average whose outcomes vary as usual around their means
-        tilts = [estimand_of(term).bias_weight(p.e(state.rows), state.clip).mean() for p in parts]
+        tilts = [bias_weight(term, p.e(state.rows), state.clip).mean() for p in parts]
         variance = PRIORS.outcome_noise_sd**2 * state.variance * np.mean(tilts)
         loss = bias.rms**2 + clipping + float(variance / count)
         if chosen is None or loss < best:
@@ -731,12 +726,9 @@ def narrowed(state: first_stages.FitState, nuisances: Triples, stage: StageKey) 
     """
     rows, p = state.rows, nuisances[0].e(state.rows)
     count = state.population.count
-
-    def mixed(triple: functions.NuisanceTriple) -> Vector:
-        return np.asarray((1 - p) * triple.mu1(rows) + p * triple.mu0(rows))
-
-    full, narrowest, best = mixed(nuisances[0]), nuisances, np.inf
-    means = np.r_[nuisances[0].mu0(rows), nuisances[0].mu1(rows)]
+    narrowest, best = nuisances, np.inf
+    control, treated = nuisances[0].mu0(rows), nuisances[0].mu1(rows)
+    full, means = (1 - p) * treated + p * control, np.r_[control, treated]
     ends = np.quantile(means, np.linspace(0.0, 1.0, 2 * MODEL_ENDS - 1))
     for low in map(float, ends[:MODEL_ENDS]):
         for high in map(float, ends[MODEL_ENDS - 1 :]):
@@ -749,7 +741,8 @@ def narrowed(state: first_stages.FitState, nuisances: Triples, stage: StageKey) 
             average = average_target(state, scored, 0.0)
             noise = noise_per_cut(state, summed_scores(state, average), stage)
             cut = score_cut(average.extremes, noise, None, None, count, movable=True)
-            lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
+            mixed = (1 - p) * scored[0].mu1(rows) + p * scored[0].mu0(rows)
+            lost = float(np.mean((mixed - full) ** 2 / (p * (1 - p)))) / count
             loss = (noise * cut.threshold) ** 2 + cut.bias**2 + lost
             if loss < best:
                 best, narrowest = loss, scored

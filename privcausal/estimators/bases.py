@@ -142,7 +142,7 @@ class Gam(Base):
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
         """The slopes have one variance, close to its usual value in public data sets."""
-        group = _together(features)
+        group = (features.order > 0).astype(np.int64)
         centre, pull = _centres(group, size), PRIORS.effect_pull
         return fit(moments, Prior(group, _decay(features), intercept, centre, pull))
 
@@ -172,7 +172,7 @@ class Gam(Base):
     ) -> dict[str, Posterior]:
         """The effect by form, each with its marginal likelihood given the same moments."""
         forms = {"constant": _near_constant(moments, features, intercept, size)}
-        together = _together(features)
+        together = (features.order > 0).astype(np.int64)
         scale = np.where(features.order > 1, ALL_BUT_NONE, 1.0)
         linear = Prior(together, scale, intercept, _centres(together, size), WHOLE_PULL)
         forms["linear"] = fit(moments, linear)
@@ -180,10 +180,11 @@ class Gam(Base):
         # two groups per term: its linear part and its nonlinear part
         names = list(dict.fromkeys(features.group[1:]))
         term = np.array([0, *(1 + 2 * names.index(g) for g in features.group[1:])], np.int64)
+        by_term = np.unique(term + (features.order > 1), return_inverse=True)[1]
         for name, group, pull, factor in (
             ("smooth", together, WHOLE_PULL, 1.0),
             ("smooth by order", _by_order(features), PART_PULL, CURVED),
-            ("smooth by term", _numbered(term + (features.order > 1)), PART_PULL, CURVED),
+            ("smooth by term", by_term, PART_PULL, CURVED),
         ):
             first = np.unique(group, return_index=True)[1][1:]
             curved = np.log(np.where(features.order[first] > 1, factor, 1.0))
@@ -197,7 +198,7 @@ class Gam(Base):
     ) -> Posterior:
         shared = _by_order(features)
         contrast = np.where(shared > 0, shared + shared.max(), 0)[kept]
-        group = _numbered(np.r_[shared, contrast])
+        group = np.unique(np.r_[shared, contrast], return_inverse=True)[1]
         scale = np.r_[np.ones(features.size), _decay(features)[kept]]
         basis, centre = _arm_basis(features.size, kept), _centres(group, size)
         return fit(moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis))
@@ -258,21 +259,13 @@ def _arm_basis(size: int, kept: Integers) -> Matrix:
     return np.block([[alpha, np.zeros((size, len(kept)))], [alpha, alpha[:, kept]]])
 
 
-# Groups of features with one prior variance each: 1..G, and 0 for the intercept, shape (p,).
-
-
-def _numbered(group: Integers) -> Integers:
-    """Renumber groups as 0..G, in order."""
-    return np.unique(group, return_inverse=True)[1]
-
-
-def _together(features: FeatureMap) -> Integers:
-    return (features.order > 0).astype(np.int64)
+# Groups of features with one prior variance each: 1..G, and 0 for the intercept, shape (p,). They
+# are numbered in order (`return_inverse`).
 
 
 def _by_order(features: FeatureMap) -> Integers:
     """One group of linear terms and one group of nonlinear terms."""
-    return _numbered(np.minimum(features.order, 2))
+    return np.unique(np.minimum(features.order, 2), return_inverse=True)[1]
 
 
 # -- other bases: boosting, kernels, networks, user-supplied estimators ---------------------------
@@ -570,7 +563,14 @@ class Sklearn:
 
     @property
     def _arguments(self) -> str:
-        return f"propensity={_on_a_line(self.propensity)}, outcome={_on_a_line(self.outcome)}"
+        """Reprs on one line; names of estimators that do not have scikit-learn's repr."""
+        texts = []
+        for name, estimator in (("propensity", self.propensity), ("outcome", self.outcome)):
+            text = f"{type(estimator).__name__}(...)"
+            if callable(getattr(estimator, "get_params", None)):
+                text = " ".join(repr(estimator).split())
+            texts.append(f"{name}={text}")
+        return ", ".join(texts)
 
 
 def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> None:
@@ -592,13 +592,6 @@ def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> Non
         raise CapabilityError(
             f"Sklearn({name}=): {kind} prints information about the rows. Set verbose=0."
         )
-
-
-def _on_a_line(estimator: Any) -> str:
-    """Repr of the estimator on one line; its name if it does not have scikit-learn's repr."""
-    if callable(getattr(estimator, "get_params", None)):
-        return " ".join(repr(estimator).split())
-    return f"{type(estimator).__name__}(...)"
 
 
 PrivateBase = Base | DPEBM

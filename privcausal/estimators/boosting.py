@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
 from privcausal import vault
-from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, reported_nuisances
@@ -31,7 +31,6 @@ from privcausal.features.functions import Constant, Extended, NuisanceTriple, St
 from privcausal.inference import cuts
 from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effects import Effect, Piece
-from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior, mixture_law
 from privcausal.request.plan import StageKey
 from privcausal.request.request import FOLDS, LEAST_PROPENSITY
@@ -92,31 +91,6 @@ ARM_DIFFERENCES = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
-    """Result of one boosting on one axis of one arm.
-
-    Attributes
-    ----------
-    raw : Vector
-        The final shape, shape (K,), of mean zero under `weight`.
-    weight, mass : Vector
-        Public weights that divided the steps, and estimate of h, shape (K,).
-    carried, noise : Matrix
-        D and C, shape (K, K).
-    """
-
-    raw: Vector
-    weight: Vector
-    mass: Vector
-    carried: Matrix
-    noise: Matrix
-
-    def error(self, dispersion: float) -> Matrix:
-        """Covariance of raw around its signal D h g*; `dispersion` is s^2."""
-        return self.noise + dispersion * (self.carried * self.mass) @ self.carried.T
-
-
-@dataclass(frozen=True, eq=False)
 class Totals:
     """Estimate from all rounds together of the totals h f* + e on one axis of one arm.
 
@@ -143,21 +117,10 @@ class Totals:
         """Directions without information on the constant, shape (K, r - 1)."""
         return np.asarray(self.basis @ null_space((self.basis.T @ self.mass)[None, :]))
 
-    def error(self, dispersion: float) -> Matrix:
-        """Covariance of value around h f*; `dispersion` is s^2."""
-        return self.noise + dispersion * np.diag(self.mass)
 
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """Posterior distribution of a boosting: mean and covariance of (constant, shapes), (1 + M,)."""
-
-    mean: Vector
-    cov: Matrix
-
-    def through(self, to_coef: Matrix) -> Posterior:
-        """Posterior of the coefficients `to_coef` @ (constant, shapes)."""
-        return Posterior(to_coef @ self.mean, to_coef @ self.cov @ to_coef.T, 0.0)
+def _through(to_coef: Matrix, law: Posterior) -> Posterior:
+    """Distribution of `to_coef` @ (constant, shapes)."""
+    return Posterior(to_coef @ law.mean, to_coef @ law.cov @ to_coef.T, 0.0)
 
 
 def propagate(
@@ -170,7 +133,7 @@ def propagate(
     leaf : Integers
         Leaf of each bin in every round, shape (rounds, K).
     weight, mass : Vector
-        Shape (K,).
+        Public weights that divided the steps, and estimate of h, shape (K,).
     noise_sd : float
         Noise sd of one leaf's sum.
     """
@@ -242,7 +205,7 @@ def smooth_arms(
     much. This difference is confounding, which a prior of two centered shapes would shrink away.
     """
     pooled = _kernels(first.mass + second.mass, first.position)
-    keep = block_diag(_keep(first.mass), _keep(second.mass))
+    keep = block_diag(*(np.eye(len(a.mass)) - a.mass / a.mass.sum() for a in (first, second)))
     rough, apart_by = pooled[::2], [(np.zeros_like(pooled[0]), 1.0)]
     if apart:
         apart_by = [
@@ -260,11 +223,6 @@ def smooth_arms(
     return _mixture([first, second], dispersion, priors)
 
 
-def _keep(mass: Vector) -> Matrix:
-    """The projection that subtracts a shape's mean."""
-    return np.asarray(np.eye(len(mass)) - mass / mass.sum())
-
-
 def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
     """Prior covariances of unit size, centered under the masses."""
     size, share = len(mass), mass / mass.sum()
@@ -276,7 +234,7 @@ def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
         z = np.clip((place - mean) / sd, -POSITION_SDS, POSITION_SDS)
         gap = np.abs(z[:, None] - z)
         raw = (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap))
-    keep, parts = _keep(share), []
+    keep, parts = np.eye(size) - share / share.sum(), []  # subtracts a shape's mean
     for kernel in raw:
         part = keep @ kernel @ keep.T
         parts.append(part / max(float(share @ np.diag(part)), 1e-12))
@@ -292,7 +250,8 @@ def _mixture(
     """Mean and covariance of the arms' shapes, over (prior, chance) and marginal likelihood."""
     free = block_diag(*(arm.free for arm in arms))
     seen = free.T @ np.concatenate([arm.value for arm in arms])
-    base = free.T @ block_diag(*(arm.error(dispersion) for arm in arms)) @ free
+    errors = [arm.noise + dispersion * np.diag(arm.mass) for arm in arms]  # around h f*
+    base = free.T @ block_diag(*errors) @ free
     lead = free.T * np.concatenate([arm.mass for arm in arms])
     ridge = 1e-9 * max(float(np.trace(base)), 1e-300) / max(len(base), 1)
     base = base + ridge * np.eye(len(base))
@@ -317,16 +276,16 @@ def constant_law(
     return raw, raw / (1.0 - left), variance
 
 
-def assemble(constant: tuple[float, float], shapes: Sequence[tuple[Vector, Matrix]]) -> Fitted:
-    """(constant, shapes) of one arm, assumed independent between axes."""
+def assemble(constant: tuple[float, float], shapes: Sequence[tuple[Vector, Matrix]]) -> Posterior:
+    """(constant, shapes) of one arm, shape (1 + M,), assumed independent between axes."""
     mean = np.concatenate([[constant[0]], *(m for m, _ in shapes)])
     cov = block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes))
-    return Fitted(mean, np.asarray(cov))
+    return Posterior(mean, np.asarray(cov), 0.0)
 
 
 def assemble_arms(
     constants: Sequence[tuple[float, float]], shapes: Sequence[tuple[Vector, Matrix]]
-) -> Fitted:
+) -> Posterior:
     """(constant, shapes) of the control arm, then of the treated one, shape (2 (1 + M),).
 
     `shapes` holds both arms' shapes of one axis together, shape (2 K,).
@@ -341,7 +300,7 @@ def assemble_arms(
         at = np.r_[first : first + width, size + first : size + first + width]
         mean[at], cov[np.ix_(at, at)] = shape, spread
         first += width
-    return Fitted(mean, cov)
+    return Posterior(mean, cov, 0.0)
 
 
 # -- training ----------------------------------------------------------------------------------
@@ -373,6 +332,8 @@ class BoostingSession:
     state: FitState
     option: DPEBM
     bins: functions.Bins
+    es: tuple[_Propensity, ...]  # Each fold's rows use the other fold's propensity
+    shares: Matrix  # Share of control and treated at the synthetic rows, shape (2, SIZE)
 
     @property
     def effect(self) -> BoostingSession:
@@ -396,12 +357,17 @@ class BoostingSession:
         rate = min(self.option.learning_rate, 1.0 / axes)  # All axes move at once.
         regression = {f.name: getattr(task, f.name) for f in fields(BoostedRegression)}
         query = Boosting(bins, weight * count, leaf, rate, **regression)
-        release, release_folds = state.vault.release, state.vault.release_folds
-        releases = release_folds(stage, query) if split else (release(stage, query),)
-        trained = [
-            Trained(self, task, query, count, release, float(release.noise_sd[0]))
-            for release in releases
-        ]
+        if split:
+            releases = state.vault.release_folds(stage, query)
+        else:
+            releases = (state.vault.release(stage, query),)
+        # bins of each axis with a shape, the treatment's last; a lone constant has no axis
+        ends = pairwise(query.start.tolist())
+        cells = [slice(*pair) for pair in islice(ends, len(bins.axes) + int(task.with_treatment))]
+        trained = []
+        for release in releases:
+            path, noise_sd = query.path(release.value), float(release.noise_sd[0])
+            trained.append(Trained(self, task, query, count, cells, release.value, path, noise_sd))
         state.releases.append(releases[0])
         return trained[::-1]
 
@@ -459,6 +425,20 @@ class BoostingSession:
         cut = min(max(cut, size), half + abs(mean))
         return Centre(middle + mean, cut, max(size, 1e-3 * half))
 
+    def remainder(self, means: Sequence[Matrix]) -> Remainder:
+        """Bias from the product of both nuisances' errors, given covariances of the mean outcomes.
+
+        An error of the log odds changes e by e (1 - e) times that error. This factor cancels the
+        weight of the AIPW score.
+        """
+        phi = self.state.rows.phi(self.bins.features)
+        weight = np.asarray(phi.T @ phi / len(phi))
+        laws = [
+            Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
+            for e, cov in zip(self.es, means, strict=True)
+        ]
+        return nu.over_folds(laws)
+
     def outcome_task(self, centre: Centre, what: str = "outcome", **options: Any) -> BoostingTask:
         """Task for regressing the outcome on all covariates."""
         return BoostingTask(
@@ -478,11 +458,6 @@ class Centre:
     value: float
     cut: float
     size: float
-
-    @property
-    def explained(self) -> float:
-        """Sd of the mean outcome over the covariates, if they explain the assumed share."""
-        return float(np.sqrt(PRIORS.window_explained)) * self.size
 
 
 @lru_cache(maxsize=16)
@@ -512,13 +487,10 @@ class Trained:
     task: BoostingTask
     query: Boosting
     count: float
-    release: Release
+    cells: list[slice]  # Bins of each axis with a shape
+    sums: Vector  # As released
+    path: list[Shapes]  # The shapes before each round, and after the last
     noise_sd: float  # Of a sum
-
-    @cached_property
-    def _path(self) -> list[Shapes]:
-        """The shapes before each round, and after the last."""
-        return self.query.path(self.release.value)
 
     @cached_property
     def _masses(self) -> Matrix:
@@ -532,31 +504,24 @@ class Trained:
         start = self.machine.mass(task) * self.count
         if not (task.logistic and self.machine.option.smooth):
             return start
-        totals = [self._total(start, 0, k) for k in self._axes]
+        totals = [self._total(start, 0, k) for k in range(len(self.cells))]
         laws = [smooth(total, task.size, task.dispersion) for total in totals]
-        law = assemble(self._constant(0), laws).through(bins.to_coef)
+        law = _through(bins.to_coef, assemble(self._constant(0), laws))
         ends = state.clip, 1 - state.clip
         e = functions.Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(state.rows)
         return self.machine.mass(replace(task, curvature=(e * (1 - e))[None, :])) * self.count
-
-    @property
-    def _axes(self) -> range:
-        """All axes with a shape, including the treatment's, but not the axis of a lone constant."""
-        return range(len(self.machine.bins.axes) + int(self.task.with_treatment))
-
-    def _axis(self, k: int) -> slice:
-        return slice(int(self.query.start[k]), int(self.query.start[k + 1]))
 
     @cached_property
     def _totals(self) -> list[list[Totals]]:
         """Combined evidence of all rounds on each axis, by arm."""
         arms = range(self.query.arms)
-        return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
+        axes = range(len(self.cells))
+        return [[self._total(self._masses, arm, k) for k in axes] for arm in arms]
 
     def _total(self, masses: Matrix, arm: int, k: int) -> Totals:
-        query, cells, axes = self.query, self._axis(k), self.machine.bins.axes
-        sums = self.release.value.reshape(query.rounds, query.arms, query.axes, query.leaves)
-        before = [made.scores[arm, cells] + made.constant[arm] for made in self._path[:-1]]
+        query, cells, axes = self.query, self.cells[k], self.machine.bins.axes
+        sums = self.sums.reshape(query.rounds, query.arms, query.axes, query.leaves)
+        before = [made.scores[arm, cells] + made.constant[arm] for made in self.path[:-1]]
         return totals(
             query.leaf[:, cells],
             sums[:, arm, k],
@@ -571,7 +536,7 @@ class Trained:
         # The constant uses the mean over axes of their leaves' totals.
         sd = self.noise_sd * np.sqrt(query.leaves / query.axes)
         raw, whole, variance = constant_law(
-            float(self._path[-1].constant[arm]),
+            float(self.path[-1].constant[arm]),
             query.constant_rate,
             query.rounds,
             sd,
@@ -587,25 +552,23 @@ class Trained:
             totals = self._totals[arm]
             return [smooth(total, task.size, task.dispersion) for total in totals]
         laws = []
-        for k in self._axes:  # How the rounds produced the raw shape.
-            cells = self._axis(k)
+        for cells in self.cells:  # How the rounds produced the raw shape.
             weight, mass = query.weight[arm, cells], self._masses[arm, cells]
             leaf = query.leaf[:, cells]
             carried, noise = propagate(leaf, weight, mass, query.rate, self.noise_sd)
-            scores = self._path[-1].scores[arm, cells]
-            course = Course(scores, weight, mass, carried, noise)
-            laws.append((course.raw, course.error(task.dispersion)))
+            cov = noise + task.dispersion * (carried * mass) @ carried.T  # around D h g*
+            laws.append((self.path[-1].scores[arm, cells], cov))
         return laws
 
     def coefficients(self, arm: int = 0) -> Posterior:
         """Distribution of the coefficients of the bins' indicators."""
-        return self.fitted(arm).through(self.machine.bins.to_coef)
+        return _through(self.machine.bins.to_coef, self.fitted(arm))
 
-    def fitted(self, arm: int = 0) -> Fitted:
+    def fitted(self, arm: int = 0) -> Posterior:
         """Distribution of the constant and the shapes of one arm (or of all rows)."""
         return assemble(self._constant(arm), self._laws(arm))
 
-    def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
+    def fitted_arms(self, shared: Sequence[bool] | None) -> Posterior:
         """Distribution of both arms' constants and shapes, control first.
 
         `shared` states for each axis whether the arms have one shape. False means that they may
@@ -716,35 +679,12 @@ class _Means:
     remainder: Remainder
 
 
-@dataclass(frozen=True, eq=False)
-class _Start:
-    """The session with its propensities; each fold's rows use the other fold's propensity."""
-
-    machine: BoostingSession
-    es: tuple[_Propensity, ...]
-    shares: Matrix  # Share of control and treated at the synthetic rows, shape (2, SIZE)
-
-    def remainder(self, means: Sequence[Matrix]) -> Remainder:
-        """Bias from the product of both nuisances' errors, given covariances of the mean outcomes.
-
-        An error of the log odds changes e by e (1 - e) times that error. This factor cancels the
-        weight of the AIPW score.
-        """
-        phi = self.machine.state.rows.phi(self.machine.bins.features)
-        weight = np.asarray(phi.T @ phi / len(phi))
-        laws = [
-            Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
-            for e, cov in zip(self.es, means, strict=True)
-        ]
-        return nu.over_folds(laws)
-
-
 def _shares(state: FitState, es: Sequence[functions.Function]) -> Matrix:
     e = np.mean([soft(state.rows) for soft in es], axis=0)
     return np.stack([1 - e, e])
 
 
-def _start(state: FitState) -> _Start:
+def _session(state: FitState) -> BoostingSession:
     """Learn propensities, and set the clip of the session's state by the share of the treated."""
     option, crossfit = state.base, state.request.split == "crossfit"
     assert isinstance(option, DPEBM)
@@ -761,7 +701,8 @@ def _start(state: FitState) -> _Start:
             dispersion=1.0,
             logistic=True,
         )
-        trained = BoostingSession(state, option, bins).train(PROPENSITY, task, folds=True)
+        even = np.full((2, len(state.rows)), 0.5)
+        trained = BoostingSession(state, option, bins, (), even).train(PROPENSITY, task, folds=True)
         laws = [fit.coefficients() for fit in trained]
         ends = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
         free = [Steps(bins.features, law.mean, 0.0, *ends, logistic=True) for law in laws]
@@ -771,7 +712,7 @@ def _start(state: FitState) -> _Start:
             _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)
             for e, law in zip(free, laws, strict=True)
         )
-    return _Start(BoostingSession(state, option, bins), es, _shares(state, [p.soft for p in es]))
+    return BoostingSession(state, option, bins, es, _shares(state, [p.soft for p in es]))
 
 
 def _mean(machine: BoostingSession, coef: Vector, centre: Centre) -> Steps:
@@ -779,45 +720,39 @@ def _mean(machine: BoostingSession, coef: Vector, centre: Centre) -> Steps:
     return Steps(machine.bins.features, coef, centre.value, outcome.lo, outcome.hi)
 
 
-def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = False) -> _Means:
+def _arm_means(
+    machine: BoostingSession, shared: Sequence[bool] | None, *, overlap: bool = False
+) -> _Means:
     """Learn both arms' means in one boosting.
 
     `overlap` applies overlap weights. Means are not additive. The nearest additive functions differ
     between arms with different covariates, which gives a spurious effect. With overlap weights the
     arms' covariates are more similar, and products of columns also become more similar on average.
     """
-    machine = start.machine
     centre = machine.outcome_centre()
-    task = machine.outcome_task(centre, "outcome by arm", curvature=start.shares, by_arm=True)
-    if overlap:
-        task = _weighted(start, task)
+    shares = machine.shares
+    task = machine.outcome_task(centre, "outcome by arm", curvature=shares, by_arm=True)
+    if overlap:  # the weights are one for rows of the rarer arm
+        root = nu.by_fold(vault.OfTreatment("root", e.soft, scale=TOP_WEIGHT) for e in machine.es)
+        target = TransformProduct(root, task.target)
+        curvature = shares * np.minimum(shares[::-1] / TOP_WEIGHT, 1.0)
+        task = replace(task, target=target, factor=root, curvature=curvature)
     trained = machine.train(nu.OUTCOME, task, folds=True)
-    return _means(start, centre, [fit.fitted_arms(shared) for fit in trained])
+    return _means(machine, centre, [fit.fitted_arms(shared) for fit in trained])
 
 
-def _weighted(start: _Start, task: BoostingTask) -> BoostingTask:
-    """The same regression with overlap weights, which are one for rows of the rarer arm."""
-    share = start.shares
-    root = nu.by_fold(lambda p: vault.OfTreatment("root", p.soft, scale=TOP_WEIGHT), start.es)
-    curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
-    return replace(
-        task, target=TransformProduct(root, task.target), factor=root, curvature=curvature
-    )
-
-
-def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
+def _means(machine: BoostingSession, centre: Centre, fitted: Sequence[Posterior]) -> _Means:
     """Nuisances for each fold's rows, from both arms' constants and shapes, control first.
 
     Products of columns correct the shapes of single columns. The mean outcome is
     (1 - e) mu_0 + e mu_1. Given the mean effect, the products' correction of its baseline is added
     to the means of both arms.
     """
-    machine, state = start.machine, start.machine.state
-    bins, modifiers = machine.bins, machine.effect.bins
+    state, bins, modifiers = machine.state, machine.bins, machine.effect.bins
     to_coef = np.asarray(block_diag(bins.to_coef, bins.to_coef))
     plain, partials, covs = list[NuisanceTriple](), list[nu.FoldFit](), []
-    for e, both in zip(start.es, fitted, strict=True):
-        law = both.through(to_coef)
+    for e, both in zip(machine.es, fitted, strict=True):
+        law = _through(to_coef, both)
         p = len(law.mean) // 2
         mu0, mu1 = _mean(machine, law.mean[:p], centre), _mean(machine, law.mean[p:], centre)
         plain.append(NuisanceTriple(e.e, mu0, mu1))
@@ -836,8 +771,8 @@ def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
     turn = np.hstack([-onto, onto])
     mean = np.mean([turn @ law.mean for law in fitted], axis=0)
     cov = sum((turn @ law.cov @ turn.T for law in fitted), np.zeros((len(onto),) * 2))
-    contrast = Fitted(mean, cov / len(fitted) ** 2).through(modifiers.to_coef)
-    parts, doubt = interactions.refine_supported(state, tuple(partials), centre.explained)
+    contrast = _through(modifiers.to_coef, Posterior(mean, cov / len(fitted) ** 2, 0.0))
+    parts, doubt = interactions.refine_supported(state, tuple(partials), centre.size)
     parts = nu.updated_for_effect(state, parts, _effect(machine, contrast))
     nuisances = list[NuisanceTriple]()
     for means, part in zip(plain, parts, strict=True):
@@ -847,7 +782,7 @@ def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
         psi, joint = part.beyond
         mus = (Extended(mu, psi, joint.slopes[1]) for mu in (means.mu0, means.mu1))
         nuisances.append(NuisanceTriple(part.e, *mus))
-    remainder = start.remainder(covs) + nu.remainder(state, parts) + doubt
+    remainder = machine.remainder(covs) + nu.remainder(state, parts) + doubt
     return _Means(parts, tuple(nuisances), centre, contrast, remainder)
 
 
@@ -862,39 +797,37 @@ def s_or_t_learner(state: FitState, *, joint: bool) -> EffectFit:
     be similar. Rows have overlap weights if public or released numbers indicate little noise. The
     mean effect is measured once more.
     """
-    start = _start(state)
-    machine = start.machine
+    machine = _session(state)
     modifiers = set(machine.effect.bins.axes)
     shared = [axis not in modifiers for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(nu.OUTCOME) < OVERLAP_PRICE
-    means = _arm_means(start, shared, overlap=overlap)
+    means = _arm_means(machine, shared, overlap=overlap)
     effect = _effect(machine, means.contrast)
-    return _assembled(start, means, _with_mean(machine.state, means, effect) if joint else effect)
+    return _assembled(machine, means, _with_mean(machine.state, means, effect) if joint else effect)
 
 
 def constant_s_learner(state: FitState) -> EffectFit:
     """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
-    start = _start(state)
-    machine = start.machine
+    machine = _session(state)
     centre = machine.outcome_centre(more=1)
     task = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
     turn = np.tile(np.eye(size, size + 2), (2, 1))  # Maps to (constant, shapes) by arm.
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
     fitted = [fit.fitted() for fit in machine.train(nu.OUTCOME, task, folds=True)]
-    both = [Fitted(turn @ law.mean, turn @ law.cov @ turn.T) for law in fitted]
-    means = _means(start, centre, both)
-    return _assembled(start, means, _effect(machine, means.contrast))
+    both = [_through(turn, law) for law in fitted]
+    means = _means(machine, centre, both)
+    return _assembled(machine, means, _effect(machine, means.contrast))
 
 
-def _assembled(start: _Start, means: _Means, effect: Effect) -> EffectFit:
+def _assembled(machine: BoostingSession, means: _Means, effect: Effect) -> EffectFit:
     """Assemble the fit; nuisances for new data are the mean over folds."""
     first, last = means.nuisances[0], means.nuisances[-1]
     e, mu0, mu1 = first.e, first.mu0, first.mu1
     if last is not first:
         e, mu0, mu1 = nu.mixed(e, last.e), nu.mixed(mu0, last.mu0), nu.mixed(mu1, last.mu1)
     seen = Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
-    return EffectFit(start.machine.state, effect, means.nuisances, seen, means.remainder)
+    return EffectFit(machine.state, effect, means.nuisances, seen, means.remainder)
 
 
 def _with_mean(state: FitState, means: _Means, effect: Effect) -> Effect:
@@ -909,13 +842,12 @@ def _with_mean(state: FitState, means: _Means, effect: Effect) -> Effect:
     outcome, size = state.outcome, means.centre.size
     clip, most = state.soft_clip, 2 * outcome.bound
     softs = [part.e_soft for part in means.partials]
-
-    def score(part: tuple[functions.Function, NuisanceTriple]) -> vault.Transform:
-        e, (mu0, mu1) = part[0], (part[1].mu0, part[1].mu1)
+    scores = []
+    for e, means_of in zip(softs, means.nuisances, strict=True):
+        mu0, mu1 = means_of.mu0, means_of.mu1
         eta, tau = functions.Mixture(e, mu1, mu0), functions.Difference(mu1, mu0)
-        return vault.ResidualProduct(e, eta, outcome, clip, tau, most)
-
-    target = nu.by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
+        scores.append(vault.ResidualProduct(e, eta, outcome, clip, tau, most))
+    target = nu.by_fold(scores)
     share = float(_shares(state, softs).prod(axis=0).mean())
     cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
     constant = FeatureMap(state.design, (), 1.0)
@@ -944,32 +876,32 @@ def r_learner(state: FitState) -> EffectFit:
     The shapes minimize sum [(Y - eta) - (T - e) tau(x)]^2. The clip applies to the whole residual,
     (T - e)(Y - eta - (T - e) tau), including its weight.
     """
-    start = _start(state)
-    machine, state = start.machine, start.machine.state
+    machine = _session(state)
+    state = machine.state
     outcome, clip = state.outcome, state.soft_clip
     centre = machine.outcome_centre()
     trained = machine.train(nu.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [fit.coefficients() for fit in trained]
     partials: nu.Folds = tuple(
         nu.FoldFit(e.e, e.soft, _mean(machine, eta.mean, centre), None)
-        for e, eta in zip(start.es, etas, strict=True)
+        for e, eta in zip(machine.es, etas, strict=True)
     )
-    partials, doubt = interactions.refine_supported(state, partials, centre.explained)
-    product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
-    share = start.shares.prod(axis=0)
+    partials, doubt = interactions.refine_supported(state, partials, centre.size)
+    product = nu.by_fold(vault.ResidualProduct(p.e_soft, p.eta, outcome, clip) for p in partials)
+    share = machine.shares.prod(axis=0)
     fitted = _second_boosting(
         machine,
         product,
         "effect",
         share[None, :],
         float(share.mean()),
-        target=nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
-        factor=nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, clip), partials),
+        target=nu.by_fold(vault.OutcomeResidual(p.eta, outcome) for p in partials),
+        factor=nu.by_fold(vault.OfTreatment("residual", p.e_soft, clip) for p in partials),
     )
     effect = _effect(machine, fitted.coefficients())
     partials = nu.updated_for_effect(state, partials, effect)
     nuisances = tuple(nu.nuisance_of(p, effect, outcome) for p in partials)
-    remainder = start.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
+    remainder = machine.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
     return EffectFit(state, effect, nuisances, reported_nuisances(partials, nuisances), remainder)
 
 
@@ -980,27 +912,27 @@ def dr_learner(state: FitState) -> EffectFit:
     The score does not start from the means' shapes. Undoing their errors would add as much noise as
     learning the shapes anew.
     """
-    start = _start(state)
-    machine, state = start.machine, start.machine.state
+    machine = _session(state)
+    state = machine.state
     outcome = state.outcome
-    means = _arm_means(start, [False] * len(machine.bins.axes))
+    means = _arm_means(machine, [False] * len(machine.bins.axes))
     middle = float(np.clip(means.contrast.mean[0], -outcome.bound, outcome.bound))
     target = nu.by_fold(
-        lambda n: vault.Aipw(n, outcome, state.clip, Constant(middle), abs(middle)), means.nuisances
+        vault.Aipw(n, outcome, state.clip, Constant(middle), abs(middle)) for n in means.nuisances
     )
     fitted = _second_boosting(machine, target, "score", np.ones((1, len(state.rows))))
-    return _assembled(start, means, _effect(machine, fitted.coefficients(), middle))
+    return _assembled(machine, means, _effect(machine, fitted.coefficients(), middle))
 
 
 def x_learner(state: FitState) -> EffectFit:
     """X-learner: imputed effects boosted within the arms, tau = e tau_0 + (1 - e) tau_1."""
-    start = _start(state)
-    machine, state = start.machine, start.machine.state
-    means = _arm_means(start, [False] * len(machine.bins.axes))
-    target = nu.by_fold(lambda n: vault.ImputedEffect(n, state.outcome), means.nuisances)
+    machine = _session(state)
+    state = machine.state
+    means = _arm_means(machine, [False] * len(machine.bins.axes))
+    target = nu.by_fold(vault.ImputedEffect(n, state.outcome) for n in means.nuisances)
     what = "imputed effects by arm"
-    fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
-    fit = _assembled(start, means, Effect((), 2 * state.outcome.bound))
+    fitted = _second_boosting(machine, target, what, machine.shares, by_arm=True)
+    fit = _assembled(machine, means, Effect((), 2 * state.outcome.bound))
     e, pieces = fit.reported.propensity, list[Piece]()
     for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
@@ -1022,7 +954,7 @@ def _second_boosting(
 
     A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
-    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), nu.SCORE_SIZES)
+    sizes = nu.read_sizes(machine.state, score, nu.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     task = BoostingTask(

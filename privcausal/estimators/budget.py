@@ -156,14 +156,14 @@ def products(request: Request, base: PrivateBase) -> bool:
     return two and base.interactions and len(request.formula.terms) > 1
 
 
-def for_products(most: float) -> Callable[[Request], float]:
+def for_products(request: Request, most: float) -> float:
     """The weight of a release of products: `most` from this n eps on, and proportional to it below.
 
     It is at least a hundredth of `most`. With few rows noise hides most products, and the additive
     part gains more from their budget. Product laws of 1,000 and 4,000 rows at eps = 1 are covered
     70% of the time, 62% without these releases, and 63% with weights that fall with the square.
     """
-    return lambda request: most * min(max(n_eps(request) / PRODUCT_ROWS, 0.01), 1.0)
+    return most * min(max(n_eps(request) / PRODUCT_ROWS, 0.01), 1.0)
 
 
 PRODUCT_ROWS = 10_000.0
@@ -175,35 +175,27 @@ def n_eps(request: Request) -> float:
     return math.inf if request.nobs is None else max(request.nobs, 1) * request.budget.epsilon
 
 
-def by_nobs(most: float, least: float, rows: float) -> Callable[[Request], float]:
+def by_nobs(request: Request, most: float, least: float, rows: float) -> float:
     """The weight of a histogram: `most` up to this n eps, then falling as its noise does.
 
     Its squared noise, relative to the rows, falls as 1 / (n eps)^2. Private numbers of rows and
     several arms have `most`.
     """
-
-    def weight(request: Request) -> float:
-        if request.nobs is None or request.arms:
-            return most
-        return max(most * min(rows / n_eps(request), 1.0) ** 2, least)
-
-    return weight
+    if request.nobs is None or request.arms:
+        return most
+    return max(most * min(rows / n_eps(request), 1.0) ** 2, least)
 
 
-def for_marginals(least: float) -> Callable[[Request], float]:
+def for_marginals(request: Request, least: float) -> float:
     """The weight that makes the noise of a histogram's cell about 6% of the rows, or `least`.
 
     A row changes a cell of each column, so that the squared noise, relative to the rows, grows with
     the number of columns over (n eps)^2. The spread of a column whose bounds are at five standard
     deviations is then known to about a third.
     """
-
-    def weight(request: Request) -> float:
-        columns = {v for term in request.formula.terms for v in term.variables}
-        needed = MARGINALS_WEIGHT * len(columns) / n_eps(request) ** 2
-        return min(max(needed, least), MOST_MARGINALS)
-
-    return weight
+    columns = {v for term in request.formula.terms for v in term.variables}
+    needed = MARGINALS_WEIGHT * len(columns) / n_eps(request) ** 2
+    return min(max(needed, least), MOST_MARGINALS)
 
 
 MARGINALS_WEIGHT, MOST_MARGINALS = 30_000.0, 0.5

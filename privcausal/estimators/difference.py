@@ -383,16 +383,18 @@ def estimate_cohorts(
     units, none = w[:, 0], np.zeros(w.slope.shape[-1])
     unknown = Noisy(np.asarray(np.nan), none, w.noise)
 
-    def change(effect: CohortEffect, cohorts: Sequence[int]) -> Noisy:
-        along = contrasts[:, effect.period] - contrasts[:, effect.base]
-        return along @ w[cohorts, 1:].sum() / units[cohorts].sum()
-
     estimates = list[Noisy]()
     for effect in effects:
-        pool = [c for c in effect.controls if seen[c]]
-        known = seen[effect.cohort] and pool
-        difference = change(effect, [effect.cohort]) - change(effect, pool) if known else unknown
-        estimates.append(difference)
+        pool, along = [c for c in effect.controls if seen[c]], contrasts[:, effect.period]
+        along = along - contrasts[:, effect.base]
+        if not (seen[effect.cohort] and pool):
+            estimates.append(unknown)
+            continue
+        change, of_pool = (
+            along @ w[cohorts, 1:].sum() / units[cohorts].sum()
+            for cohorts in ([effect.cohort], pool)
+        )
+        estimates.append(change - of_pool)
     lost = np.isnan([estimate.value for estimate in estimates])
     after, places = [effect.event >= 0 for effect in effects], list[Place]()
 

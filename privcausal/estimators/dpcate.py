@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -18,7 +17,7 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, reported_nuisances
 from privcausal.estimators.budget import Step
 from privcausal.features import functions
-from privcausal.features.basis import Fourier, fourier
+from privcausal.features.basis import fourier
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
@@ -68,16 +67,6 @@ class KernelPrior:
     residual: float
     spread: float
 
-    @classmethod
-    def of(
-        cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
-    ) -> KernelPrior:
-        """The prior for the synthetic population `rows`; `spread` is in residual sds."""
-        phi = rows.phi(features)
-        values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
-        residual = max(residual, 1e-12)
-        return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
-
     def shrunken(self, ridge: float) -> tuple[Vector, Vector]:
         """b_j, and the sampling variance of exact weights."""
         a = self.mass * self.values
@@ -99,12 +88,6 @@ class KernelPrior:
         """Second moments of the filtered weights' error, shape (p, p)."""
         cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
         return np.asarray(0.5 * (cov + cov.T))
-
-    def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
-        """lambda of least expected error over the population, given the noise at each lambda."""
-        grid = max(self.mass, 1.0) * _RIDGES
-        loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
-        return float(grid[int(np.argmin(loss))])
 
 
 def denoised(
@@ -175,16 +158,6 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
     return [Stage(name, 0, delta, 0, rows, part, epsilon, own_half) for name in names]
 
 
-@dataclass(frozen=True, eq=False)
-class ArmDifference(effects.Effect):
-    """mu1 - mu0 as an effect, clipped to its range."""
-
-    difference: functions.Function
-
-    def __call__(self, rows: Rows) -> Vector:
-        return np.clip(self.difference(rows), -self.reach, self.reach)
-
-
 def learn_networks(
     fit: first_stages.Fit, design: Design, clip: float, base: bases.NN
 ) -> tuple[nu.FoldFit, functions.NuisanceTriple, effects.Effect]:
@@ -211,7 +184,7 @@ def learn_networks(
         for arm in (0.0, 1.0)
     )
     part = nu.FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
-    pilot = ArmDifference((), 2 * half, functions.Difference(mu1, mu0))
+    pilot = effects.Predicted((), 2 * half, functions.Difference(mu1, mu0))
     return part, functions.NuisanceTriple(e, mu0, mu1), pilot
 
 
@@ -355,8 +328,8 @@ class DPCATE(CateLearner):
             nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
-            state, grams, partials, doubt = interactions.fit_nuisances(state)
-            moments = meta.residual_moments(state, grams, partials)
+            state, partials, doubt = interactions.fit_nuisances(state)
+            moments = meta.residual_moments(state, partials)
             prior = state.regression.conditional
             first, partials = meta.orthogonal_effect(state, partials, moments, prior)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
@@ -390,7 +363,7 @@ def _kernel_effect(
     features = fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
-        nu.read_sizes(state, nu.sizes_of(score.target), nu.SCORE_SIZES)
+        nu.read_sizes(state, score.target, nu.SCORE_SIZES)
         if score.doubly_robust
         else meta.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
     )
@@ -398,9 +371,11 @@ def _kernel_effect(
     cut = cuts.threshold_for_effect(sizes, nu.cross_noise(state, KERNEL, 1.0) / count)
     below = max(sizes.below(cut), PRIORS.least_below)
     mass = count * score.weight * below
-    residual = (sizes.rms(cut) / below) ** 2 / score.weight
-    spread = LEFT_SPREAD if score.first else EFFECT_SPREAD
-    law = KernelPrior.of(features, state.rows, mass, residual, spread)
+    residual = max((sizes.rms(cut) / below) ** 2 / score.weight, 1e-12)
+    spread = LEFT_SPREAD if score.first else EFFECT_SPREAD  # in residual sds
+    phi = state.rows.phi(features)
+    values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
+    law = KernelPrior(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
 
     def regression(ridge: float) -> vault.KernelRegression:
         parts = features, score.curvature, score.target
@@ -410,18 +385,17 @@ def _kernel_effect(
         lipschitz = vault.proven_lipschitz(score.curvature.bound, reach, cut, most, ridge)
         return vault.KernelRegression(*parts, lipschitz, ridge, "squared", cut, rows=most)
 
-    def noise(ridge: float) -> float:
-        """Noise sd of a weight, as drawn in the vault."""
-        plan, query = state.plan, regression(ridge)
-        trust = plan.request.trust
+    if kernel.ridge is not None:
+        return _released(state, regression(2 * kernel.ridge * count), law, score)
+    # the ridge of least expected error, with the noise of a weight as drawn in the vault
+    trust, rho = state.request.trust, state.plan.stage(KERNEL).rho / accounting.PICO
+    losses, ridges = [], (max(mass, 1.0) * _RIDGES).tolist()
+    for ridge in ridges:
+        query = regression(ridge)
         change = query.sensitivity(trust.neighbors) * trust.max_rows * float(query.units[0])
-        return float(change / np.sqrt(2 * plan.stage(KERNEL).rho / accounting.PICO))
-
-    if kernel.ridge is None:
-        ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
-    else:
-        ridge = 2 * kernel.ridge * count
-    return _released(state, regression(ridge), law, score)
+        losses.append(law.values @ law.risk(ridge, float(change / np.sqrt(2 * rho))))
+    best = max(ridges[int(np.argmin(losses))], LEAST_RIDGE * score.curvature.bound * most)
+    return _released(state, regression(best), law, score)
 
 
 def _released(
@@ -485,14 +459,14 @@ def _scored(
     most = limit if first else abs(centre)
     if score == "dr":
         ones = vault.OfCovariates(Constant(1.0), 1.0)
-        target = nu.by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
+        target = nu.by_fold(vault.Aipw(n, outcome, state.clip, around, most) for n in nuisances)
         return _Score(ones, target, around, first, centre, 1.0, target.bound, True)
     soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        curvature=nu.by_fold(lambda p: vault.OfTreatment("overlap", p.e_soft, soft), partials),
+        curvature=nu.by_fold(vault.OfTreatment("overlap", p.e_soft, soft) for p in partials),
         target=nu.by_fold(
-            lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
+            vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most) for p in partials
         ),
         around=around,
         first=first,

@@ -67,8 +67,8 @@ class Estimand:
 
     # Whether scores divide by e, and by 1 - e. If they divide by neither, the limits are wide.
     by_e, by_rest = False, False
-    compared = "treatment"  # The variable that is compared given the covariates
-    in_set = False  # Whether the interval is a confidence set, which may be unbounded
+    compared: str = "treatment"  # The variable that is compared given the covariates
+    in_set: bool = False  # Whether the interval is a confidence set, which may be unbounded
 
     rows = "rows"  # Those whose average it is
 
@@ -107,23 +107,8 @@ class ATE(Estimand):
 
 
 @dataclass(frozen=True)
-class MeanOutcome:
-    """E[Y(0)] or E[Y(1)], from the scores `vault.ArmScore`; their difference is the ATE's."""
-
-    arm: int
-
-    def bias_weight(self, e: Vector, clip: float) -> Vector:
-        """The part of the ATE's weight that belongs to the arm."""
-        return np.asarray(1 / (e if self.arm else 1 - e))
-
-
-@dataclass(frozen=True)
 class Tilted(Estimand):
     """An estimand whose rows have unequal masses, the tilt h over its mean `scale`."""
-
-    def limited(self, k: ScoreParts) -> Function:
-        """The propensity of its scores."""
-        return k.e
 
     def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
         raise NotImplementedError
@@ -156,11 +141,9 @@ class ATT(Tilted):
         """
         return np.asarray(1 / ((1 - np.minimum(e, 1 - clip)) * np.mean(e)))
 
-    def limited(self, k: ScoreParts) -> Function:
-        return Capped(k.e, 1 - k.clip)
-
     def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
-        return vault.TreatedScore(self.limited(k), k.mu0, k.outcome, k.clip, centre, scale)
+        e = Capped(k.e, 1 - k.clip)
+        return vault.TreatedScore(e, k.mu0, k.outcome, k.clip, centre, scale)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
         return vault.OfTreatment("treated", k.e, scale=scale)
@@ -184,11 +167,6 @@ class ATO(Tilted):
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
         return vault.OfTreatment("overlap", k.e, k.soft_clip, scale)
-
-
-@dataclass(frozen=True)
-class LATE(Estimand):
-    compared, in_set = "instrument", True
 
 
 ESTIMANDS: dict[str, Estimand] = {
@@ -226,7 +204,7 @@ ESTIMANDS: dict[str, Estimand] = {
         "Partially linear model: given the covariates, the outcome is linear in the treatment. If "
         "the slope varies with x, the estimate is its average weighted by Var(T | x).",
     ),
-    "LATE": LATE(
+    "LATE": Estimand(
         "local average treatment effect",
         "Private Local Average Treatment Effect",
         "On average over units whose treatment the instrument changes",
@@ -244,6 +222,8 @@ ESTIMANDS: dict[str, Estimand] = {
             "direction, if at all. Units whose treatment changes are weighted by Var(Z | x), and "
             "for a numeric treatment also by the size of the change.",
         ),
+        compared="instrument",
+        in_set=True,
     ),
     "RMST": ATE(
         "average effect on the restricted mean survival time",
@@ -254,8 +234,14 @@ ESTIMANDS: dict[str, Estimand] = {
 }
 
 
-def estimand_of(term: ResultTerm) -> Estimand | MeanOutcome:
-    return ESTIMANDS[term.of] if term.arm is None else MeanOutcome(term.arm)
+def bias_weight(term: ResultTerm, e: Vector, clip: float) -> Vector:
+    """`Estimand.bias_weight` of a term. A mean outcome has its arm's part of the ATE's weight.
+
+    E[Y(0)] and E[Y(1)] are from the scores `vault.ArmScore`; their difference is the ATE's.
+    """
+    if term.arm is None:
+        return ESTIMANDS[term.of].bias_weight(e, clip)
+    return np.asarray(1 / (e if term.arm else 1 - e))
 
 
 DID = replace(

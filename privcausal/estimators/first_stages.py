@@ -248,7 +248,8 @@ class Fit:
         )
         self.curves = survival.arm_curves(request, survivals)
         raw = self.schema[request.formula.outcome]
-        tables = np.stack(survival.score_tables(request, self.curves))
+        values = survival.values(request)
+        tables = np.stack([survival.scores(curve, *values) for curve, _ in self.curves])
         score = SurvivalScore(survival.follow_up(request), tables)
         assert isinstance(raw, Interval)
         scored = Transformed(score.lo, score.hi, raw)
@@ -387,6 +388,9 @@ class FitState(Fit):
     weights: WeightLaw | None = None  # Released distribution of survey weights
     floor: float = 0.5  # Propensity clip for a rare treatment; 0 for a treatment that is not binary
     most: float = 1.0  # Clipping threshold of T - e if T is a number
+    # Shrunken Gram for all rows and for each fold's complement, once released
+    gram: GramEstimate | None = None
+    grams: tuple[GramEstimate, ...] = ()
 
     @property
     def count(self) -> float:
@@ -503,6 +507,7 @@ def prepare(
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     weights = _weights(fit)
     propensity = declared_propensity(request, fit.schema)
+    known = propensity if isinstance(propensity, functions.Known) else None
     blocks = {block.group for block in effect.blocks}
     index = [i for i, group in enumerate(features.group) if i == 0 or group in blocks]
     return FitState(
@@ -514,18 +519,12 @@ def prepare(
         features=features,
         effect_features=effect,
         effect_index=np.array(index, np.int64),
-        rows=_rows(population, propensity, weights),
+        rows=population.rows(known, weights),
         outcome=outcome_of(request, fit.schema),
         propensity=propensity,
         regressors=Regressors(linear, len(groups), len(request.groups)),
         weights=weights,
     )
-
-
-def _rows(
-    population: Population, known: functions.Function | None, weights: WeightLaw | None
-) -> Rows:
-    return population.rows(known if isinstance(known, functions.Known) else None, weights)
 
 
 def _weights(fit: Fit) -> WeightLaw | None:
@@ -605,29 +604,19 @@ def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     counted = replace(state.population, count=state.count)
     dependent = correlated(counted, state.features, noisy, sd)
     population = replace(dependent, count=state.population.count)
-    return replace(
-        state, population=population, rows=_rows(population, state.propensity, state.weights)
-    )
+    known = state.propensity if isinstance(state.propensity, functions.Known) else None
+    return replace(state, population=population, rows=population.rows(known, state.weights))
 
 
 def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:
     """A released mean of phi phi', shrunk to that of the correlated population."""
     state = _dependent(state, state.count * noisy, state.count * sd)
-    return shrunken(noisy, _model(state, 1.0) / state.count, sd, state.features)
+    model = population_gram(state.features, state.rows, state.count, np.ones(len(state.rows)))
+    return shrunken(noisy, model / state.count, sd, state.features)
 
 
-@dataclass(frozen=True, eq=False)
-class Grams:
-    """Shrunken Gram for all rows and for each fold's complement."""
-
-    whole: GramEstimate
-    outside: tuple[GramEstimate, ...]
-
-
-def gram_of(
-    state: FitState, crosses: Mapping[StageKey, Mechanism] | None = None
-) -> tuple[FitState, Grams]:
-    """Release the Gram, learn the population's dependence from it, and shrink it.
+def gram_of(state: FitState, crosses: Mapping[StageKey, Mechanism] | None = None) -> FitState:
+    """The state with the Gram and the population's dependence: a release, shrunk to the population.
 
     The pass over the rows also computes `crosses`.
     """
@@ -639,22 +628,15 @@ def gram_of(
     total = np.sum(noisy, axis=0)
     # Each fold has its own noise of the same size.
     state = _dependent(state, total, sd * np.sqrt(len(noisy)))
-    outside = tuple(
-        _shrink(state, part, noise, share) for part, noise, share in complements(noisy, sd)
-    )
-    whole = _shrink(state, total, sd * np.sqrt(len(noisy)), 1.0)
-    return state, Grams(whole, outside)
-
-
-def _shrink(state: FitState, noisy: Matrix, sd: float, share: float) -> GramEstimate:
-    if state.base.released_weights:  # the textbook base keeps the released moments
-        return GramEstimate(noisy, sd, noisy)
-    return shrunken(noisy, _model(state, share), sd, state.features)
-
-
-def _model(state: FitState, share: float) -> Matrix:
-    rows = state.rows
-    return population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
+    rows, grams = state.rows, list[GramEstimate]()
+    whole = total, sd * np.sqrt(len(noisy)), 1.0
+    for part, noise, share in [whole, *complements(noisy, sd)]:
+        if state.base.released_weights:  # the textbook base keeps the released moments
+            grams.append(GramEstimate(part, noise, part))
+            continue
+        model = population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
+        grams.append(shrunken(part, model, noise, state.features))
+    return replace(state, gram=grams[0], grams=tuple(grams[1:]))
 
 
 def off_diagonal_sd(mechanism: Any, release: accounting.Release) -> float:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +53,9 @@ def interaction_steps(sizes: float, treatment: float, outcome: float) -> tuple[S
         TREATMENT_INTERACTIONS: treatment,
         OUTCOME_INTERACTIONS: outcome,
     }
-    return tuple(Step(key, for_products(most), (products,)) for key, most in weights.items())
+    return tuple(
+        Step(key, partial(for_products, most=most), (products,)) for key, most in weights.items()
+    )
 
 
 CURVES = 3
@@ -63,10 +65,11 @@ ADDITIVE = 0.05
 """Residual sd below which a column counts as additive, to allow for rounding."""
 
 
-def refine(state: FitState, partials: nu.Folds, spread: float | None = None) -> nu.Folds:
+def refine(state: FitState, partials: nu.Folds, size: float | None = None) -> nu.Folds:
     """The same nuisances, with interactions if they are planned.
 
-    `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
+    `size` is a typical size of the outcome's residuals. It gives the prior sd of the mean outcome
+    over the rows if the fit does not.
     """
     if not state.plan.has(TREATMENT_INTERACTIONS):
         return partials
@@ -78,10 +81,11 @@ def refine(state: FitState, partials: nu.Folds, spread: float | None = None) -> 
     soft = 1 - state.most if state.request.dose else state.soft_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
     swapped = partials[::-1]
-    treatment = nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), swapped)
-    outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), swapped)
+    treatment = nu.by_fold(vault.OfTreatment("residual", p.e_soft, soft) for p in swapped)
+    outcome = nu.by_fold(vault.OutcomeResidual(p.eta, state.outcome) for p in swapped)
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
-    sizing = replace(nu.sizes_of(outcome), what="|residual|")
+    edges = cuts.size_edges(outcome.bound)
+    sizing = vault.SizeHistogram(outcome, edges, "|residual|")
     state.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})
     even = 1.0
     if not state.request.dose:
@@ -94,8 +98,11 @@ def refine(state: FitState, partials: nu.Folds, spread: float | None = None) -> 
         noise_var=PRIORS.treatment_variance * even,
         spread=PRIORS.propensity_sd * np.sqrt(even),
     )
-    sizes = nu.read_sizes(state, sizing, INTERACTION_SIZES)
-    if not spread:
+    look = state.release(INTERACTION_SIZES, sizing)
+    sizes = cuts.without_noise_tail(look.value, float(look.noise_sd[0]), edges)
+    if size:
+        spread = float(np.sqrt(PRIORS.window_explained)) * size
+    else:
         # prior sd of the additive part: its usual sd, or the sd of the fits if it is smaller
         prior = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
         variances = prior * state.rows.phi(state.features).var(axis=0)
@@ -146,26 +153,26 @@ WEIGHTED_STEPS = (
 
 def fit_nuisances(
     state: FitState,
-) -> tuple[FitState, first_stages.Grams, nu.Folds, Remainder]:
+) -> tuple[FitState, nu.Folds, Remainder]:
     """Run every stage that `NUISANCE_STEPS` planned.
 
-    Returns the nuisances by fold, with the Gram matrices, and the bias of averages beyond the bias
+    Returns the nuisances by fold, and the bias of averages beyond the bias
     that the distributions of the nuisances describe.
     """
     release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
-    state, grams, partials = nu.additive_nuisances(nu.windowed(state, release))
+    state, partials = nu.additive_nuisances(nu.windowed(state, release))
     state, partials = nu.clipped(state, partials)
-    return state, grams, *refine_supported(state, partials)
+    return state, *refine_supported(state, partials)
 
 
 def refine_supported(
-    state: FitState, partials: nu.Folds, spread: float | None = None
+    state: FitState, partials: nu.Folds, size: float | None = None
 ) -> tuple[nu.Folds, Remainder]:
     """Add planned interactions if the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
     """
-    extended = refine(state, partials, spread)
+    extended = refine(state, partials, size)
     beyond = [p.beyond for p in extended if p.beyond is not None]
     supported = any(pair.support > 0 for _, pair in beyond)
     if extended is partials or supported or len(beyond) < len(extended):
@@ -313,15 +320,15 @@ def _pairs(state: FitState, phi: Matrix, e: Vector, y: Vector) -> tuple[ColumnPa
     kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))
     columns = features.design.columns
     bent = [j for j in kept if columns[features.column[j]].kind != "indicator"]
-
-    def pairs(chosen: Sequence[Any]) -> ColumnPairs:
-        return tuple(
+    pairs, curved = (
+        tuple(
             (int(i), int(j))
             for i, j in combinations(sorted(chosen), 2)
             if features.group[i] != features.group[j]
         )
-
-    return pairs(kept[: PRIORS.interaction_columns]), pairs(bent[: PRIORS.curved_columns])
+        for chosen in (kept[: PRIORS.interaction_columns], bent[: PRIORS.curved_columns])
+    )
+    return pairs, curved
 
 
 def _regressions(

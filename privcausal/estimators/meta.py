@@ -27,7 +27,7 @@ from privcausal.estimators.budget import (
     Step,
     weighs_gram,
 )
-from privcausal.estimators.first_stages import FitState, Grams
+from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.interactions import WEIGHTED_STEPS, fit_nuisances, gains, regressed_out
 from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures
 from privcausal.features.functions import Additive, Constant, Difference
@@ -38,7 +38,7 @@ from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import amplitude, population_gram
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior, ScaleMixturePrior
-from privcausal.request.plan import StageGroup, StageKey
+from privcausal.request.plan import StageKey
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Aipw, ResidualProduct
 
@@ -86,7 +86,6 @@ EffectStages = tuple[StageKey, StageKey, StageKey | None]
 
 def residual_moments(
     state: FitState,
-    grams: Grams,
     partials: nu.Folds,
     target: vault.Transform | None = None,
     stages: EffectStages = (RESIDUAL_SIZES, RESIDUALS, WEIGHTS),
@@ -97,7 +96,7 @@ def residual_moments(
     size_stage, moment_stage, weight_stage = stages
     target = state.weigh(target or nu.residual_product(state, partials))
     sizes = residual_sizes(state, target, size_stage, partials[0])
-    gram, gram_sd, mean_weight = nu.weights_gram(state, grams, partials, weight_stage)
+    gram, gram_sd, mean_weight = nu.weights_gram(state, partials, weight_stage)
     cut, features = cut_of(state, sizes, moment_stage, PRIORS.cut_bias), state.effect_features
     moments = cut_moments(state, features, target, sizes, cut, moment_stage, by_arm=by_arm)
     return Residuals(*moments, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=sizes)
@@ -212,7 +211,17 @@ def read_effect(
     if not isinstance(base, Gam):
         posterior = regress(moments, features, *spreads)
         return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
-    biases = product_biases(state, used, updated)
+    # distributions of d_e d_b by fold; none for a known e
+    biases, phi = list[ProductBias](), state.rows.phi(state.features)[:ERROR_POINTS]
+    for part, after in zip(used, updated, strict=True):
+        if part.pair is None or after.pair is None:
+            continue
+        sources = [BiasSource(phi, after.pair, *part.pair.mean)]
+        if part.beyond is not None and after.beyond is not None:
+            psi, pair = part.beyond
+            columns = state.rows.phi(psi)[:ERROR_POINTS]
+            sources.append(BiasSource(columns, after.beyond[1], *pair.mean))
+        biases.append(leftover(sources))
     mean, cov = product_bias_moments(state, biases, features)
     moments = replace(moments, cross=residuals.cross - mean)
     posterior = regress(moments, features, *spreads)
@@ -228,23 +237,6 @@ def read_effect(
     effect = nu.as_effect(state, replace(posterior, cov=band))
     pieces = (replace(effect.pieces[0], usual=usual_band),)
     return FittedEffect(replace(effect, pieces=pieces), posterior.cov, biases)
-
-
-def product_biases(state: FitState, used: nu.Folds, updated: nu.Folds) -> list[ProductBias]:
-    """Distributions of d_e d_b by fold; an empty list for a known e."""
-    if used[0].pair is None:
-        return []
-    phi, biases = state.rows.phi(state.features)[:ERROR_POINTS], []
-    for part, after in zip(used, updated, strict=True):
-        assert part.pair is not None
-        assert after.pair is not None
-        sources = [BiasSource(phi, after.pair, *part.pair.mean)]
-        if part.beyond is not None and after.beyond is not None:
-            psi, pair = part.beyond
-            columns = state.rows.phi(psi)[:ERROR_POINTS]
-            sources.append(BiasSource(columns, after.beyond[1], *pair.mean))
-        biases.append(leftover(sources))
-    return biases
 
 
 def product_bias_moments(
@@ -289,9 +281,9 @@ def learn_r(state: FitState, regress: EffectRegression) -> EffectFit:
     `CateLearner.run`).
     """
     # 3 to 7: Gram matrix, propensity, mean outcome
-    state, grams, partials, doubt = fit_nuisances(state)
+    state, partials, doubt = fit_nuisances(state)
     # 8: clipped moments of the residual product
-    residuals = residual_moments(state, grams, partials)
+    residuals = residual_moments(state, partials)
     # 9, 10: bias removed, regressed
     first = read_effect(state, residuals, partials, partials, regress)
     # 11: remaining effect, and the regression again
@@ -324,7 +316,7 @@ def second_release(
     centre = Additive(state.effect_features, coef, 0.0, -reach, reach)
     soft = state.soft_clip
     remaining = nu.by_fold(
-        lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
+        ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach) for p in partials
     )
     target = state.weigh(remaining)
     law = sizes_left(first.sizes, partials[0].e_soft(state.rows), centre(state.rows))
@@ -511,12 +503,10 @@ class R(CateLearner):
         Step(REMAINING, 0.31),
         Step(WEIGHTS, 0.08, (budget.weighs_gram,)),
     )
+    recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, r_learner)
 
     def learn(self, state: FitState) -> EffectFit:
         return learn_r(state, state.regression.conditional)
-
-    def boosted(self) -> Recipe:
-        return Recipe(TWO_STAGES, r_learner)
 
 
 FORM_NOTE = (
@@ -595,21 +585,23 @@ class DR(CateLearner):
         Step(nu.SCORE_SIZES, 0.01),
         Step(DR_MOMENTS, 0.24),
     )
+    recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, dr_learner)
 
     def learn(self, state: FitState) -> EffectFit:
-        state, grams, partials, doubt = fit_nuisances(state)
+        state, partials, doubt = fit_nuisances(state)
         # a first effect, from the residual product
-        residuals = residual_moments(state, grams, partials)
+        residuals = residual_moments(state, partials)
         regress = state.regression.conditional
         first, partials = orthogonal_effect(state, partials, residuals, regress)
         # psi - tau_1(x), regressed on the effect's features
         reach, features = 2 * state.outcome.bound, state.effect_features
         triples = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         target = state.weigh(
-            nu.by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), triples)
+            nu.by_fold(Aipw(n, state.outcome, state.clip, first, reach) for n in triples)
         )
-        sizes = nu.read_sizes(state, nu.sizes_of(target), nu.SCORE_SIZES)
-        gram = grams.whole.sub(state.effect_index)
+        sizes = nu.read_sizes(state, target, nu.SCORE_SIZES)
+        assert state.gram is not None  # released with the nuisances
+        gram = state.gram.sub(state.effect_index)
         cut = cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
         scores = cut_moments(
             state, features, target, sizes, cut, DR_MOMENTS, what="score minus first pass"
@@ -632,9 +624,6 @@ class DR(CateLearner):
         effect = Effect((Piece(total, np.asarray(cov)),), reach)
         return EffectFit.of(state, doubt, partials, effect, first)
 
-    def boosted(self) -> Recipe:
-        return Recipe(TWO_STAGES, dr_learner)
-
 
 # -- S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms ----------------------
 
@@ -655,14 +644,24 @@ Arms = tuple[Moments, Moments]
 """Moments for the regression in each arm, the control first."""
 
 
-def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
-    """Stages of the sizes, the moments and, if they are released, the weights."""
-    sizes, moments, weights = "arm sizes", "arm outcomes", "weights"
-    return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
+ArmStages = tuple[StageKey, StageKey, StageKey]
+"""Stages of the sizes, the moments and, if they are released, the weights."""
+
+FINAL_ARMS: ArmStages = (
+    StageKey("nuisance", "arm sizes"),
+    StageKey("nuisance", "arm outcomes"),
+    StageKey("nuisance", "weights"),
+)
+FIRST_ARMS: ArmStages = (
+    StageKey("effect", "arm sizes"),
+    StageKey("effect", "arm outcomes"),
+    StageKey("effect", "weights"),
+)
+"""The arms' regressions that give the effect, and those before a second stage."""
 
 
-def _steps(group: StageGroup, look: float, outcomes: float) -> tuple[Step, ...]:
-    sizes, moments, weights = _stages(group)
+def _steps(stages: ArmStages, look: float, outcomes: float) -> tuple[Step, ...]:
+    sizes, moments, weights = stages
     return (
         *WEIGHTED_STEPS,
         Step(sizes, look),
@@ -681,10 +680,10 @@ class _Arms(CateLearner):
         "nuisance": 0.75,  # Nuisances and arms together, without a second stage. By hand.
         "average": budget.TOP_AVERAGE,
     }
-    steps: ClassVar[tuple[Step, ...]] = _steps("nuisance", 0.03, 0.7)
-
-    def boosted(self) -> Recipe:
-        return Recipe(boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False))
+    steps: ClassVar[tuple[Step, ...]] = _steps(FINAL_ARMS, 0.03, 0.7)
+    recipe: ClassVar[Recipe | None] = Recipe(
+        boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False)
+    )
 
     def contrast(
         self, base: Base, arms: Arms, features: FeatureMap, intercept: float, size: float
@@ -693,15 +692,15 @@ class _Arms(CateLearner):
         raise NotImplementedError
 
     def learn(self, state: FitState) -> EffectFit:
-        state, grams, partials, doubt = fit_nuisances(state)
-        effect, partials = self._first(state, grams, partials, "nuisance")
+        state, partials, doubt = fit_nuisances(state)
+        effect, partials = self._first(state, partials, FINAL_ARMS)
         return EffectFit.of(state, doubt, partials, effect)
 
     def _first(
-        self, state: FitState, grams: Grams, partials: nu.Folds, group: StageGroup
+        self, state: FitState, partials: nu.Folds, stages: ArmStages
     ) -> tuple[Effect, nu.Folds]:
         """The difference of the arms' regressions, and the nuisances refitted with its mean."""
-        residuals, arms = _moments(state, grams, partials, None, _stages(group))
+        residuals, arms = _moments(state, partials, None, stages)
 
         def regress(
             moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -780,30 +779,29 @@ class X(T):
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
     steps: ClassVar[tuple[Step, ...]] = (
-        *_steps("effect", 0.01, 0.24),
+        *_steps(FIRST_ARMS, 0.01, 0.24),
         Step(IMPUTED_SIZES, 0.01),
         Step(IMPUTED, 0.24),
     )
-
-    def boosted(self) -> Recipe:
-        return Recipe(boosting.TWO_STAGES, boosting.x_learner)
+    recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, boosting.x_learner)
 
     def learn(self, state: FitState) -> EffectFit:
-        state, grams, partials, doubt = fit_nuisances(state)
-        first, partials = self._first(state, grams, partials, "effect")
+        state, partials, doubt = fit_nuisances(state)
+        first, partials = self._first(state, partials, FIRST_ARMS)
         # In each arm, regress the effect that the other arm's mean implies for its rows. If the
         # first effect has error d, mu_0 has error -e d and mu_1 has error (1 - e) d. The combined
         # effect then has error 2 e (1 - e) d <= d / 2, which is included in its band.
         outcome, features = state.outcome, state.effect_features
         soft = state.soft_clip
-
-        def imputed(part: nu.FoldFit) -> vault.Transform:
-            effect = vault.ImputedEffect(nu.nuisance_of(part, first, outcome), outcome)
-            return vault.TransformProduct(vault.OfTreatment("residual", part.e_soft, soft), effect)
-
-        target = nu.by_fold(imputed, partials)
+        target = nu.by_fold(
+            vault.TransformProduct(
+                vault.OfTreatment("residual", p.e_soft, soft),
+                vault.ImputedEffect(nu.nuisance_of(p, first, outcome), outcome),
+            )
+            for p in partials
+        )
         stages = IMPUTED_SIZES, IMPUTED, None
-        residuals, arms = _moments(state, grams, partials, target, stages)
+        residuals, arms = _moments(state, partials, target, stages)
         variance = residuals.spread**2 / residuals.mean_weight / 2
         spreads = effect_spreads(state, residuals.cut)
         nothing = Additive(features, np.zeros(features.size))
@@ -820,13 +818,12 @@ class X(T):
 
 def _moments(
     state: FitState,
-    grams: Grams,
     partials: nu.Folds,
     target: vault.Transform | None,
     stages: EffectStages,
 ) -> tuple[Residuals, Matrix]:
     """Moments of the target (by default the residual product), and moments by arm, shape (2, p)."""
-    residuals = residual_moments(state, grams, partials, target, stages, by_arm=True)
+    residuals = residual_moments(state, partials, target, stages, by_arm=True)
     arms = residuals.cross.reshape(2, -1)
     sd = np.sqrt(2) * residuals.cross_sd[: arms.shape[1]]
     return replace(residuals, cross=arms.sum(axis=0), cross_sd=sd), arms

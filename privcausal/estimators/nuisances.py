@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
 
 import numpy as np
 
 from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import first_stages
-from privcausal.estimators.estimands import Tilted, estimand_of
-from privcausal.estimators.first_stages import FitState, Grams
+from privcausal.estimators.estimands import ESTIMANDS, Tilted, bias_weight
+from privcausal.estimators.first_stages import FitState
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap, Interactions
 from privcausal.features.functions import Constant, Extended, Function
@@ -37,8 +37,6 @@ SCORE_SIZES = StageKey("effect", "score sizes")
 
 # -- the additive fits ---------------------------------------------------------------------------
 
-F = TypeVar("F")
-
 
 @dataclass(frozen=True, eq=False)
 class FoldFit:
@@ -57,25 +55,26 @@ class FoldFit:
 
     def propensity(self, term: ResultTerm) -> Function:
         """The propensity that the term's scores use."""
-        return self.e_soft if isinstance(estimand_of(term), Tilted) else self.e
+        tilted = term.arm is None and isinstance(ESTIMANDS[term.of], Tilted)
+        return self.e_soft if tilted else self.e
 
 
 Folds = tuple[FoldFit, ...]
 
 
-def additive_nuisances(state: FitState) -> tuple[FitState, Grams, Folds]:
+def additive_nuisances(state: FitState) -> tuple[FitState, Folds]:
     """Gram, propensity and mean outcome, one pair per fold (one pair without cross-fitting).
 
     One pass over the rows computes all three.
     """
     known, dose = state.propensity, state.request.dose
-    state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
+    state = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
-        etas = outcomes(state, grams)
+        etas = outcomes(state)
         folds = tuple(FoldFit(known, known, mean(state, eta.mean), None) for eta in etas)
-        return state, grams, folds
-    es = means(state, grams, TREATMENT, 0.5) if dose else propensities(state, grams)
-    return state, grams, paired(state, es, outcomes(state, grams))
+        return state, folds
+    es = means(state, TREATMENT, 0.5) if dose else propensities(state)
+    return state, paired(state, es, outcomes(state))
 
 
 def windowed(state: FitState, release: Release | None) -> FitState:
@@ -97,7 +96,7 @@ def windowed(state: FitState, release: Release | None) -> FitState:
     return replace(state, window=window)
 
 
-def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> tuple[FitState, Grams]:
+def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> FitState:
     """The Gram, computed in one pass with the moments of the outcome and of each treatment."""
     window = state.clipping
     outcome: Transform = window
@@ -200,18 +199,18 @@ def extended(part: FoldFit, psi: Interactions, joint: RegressionPair) -> FoldFit
 
 
 def _crosses(
-    state: FitState, grams: Grams, stage: StageKey
+    state: FitState, stage: StageKey
 ) -> list[tuple[population.GramEstimate, Vector, float]]:
     """Gram, cross moments and their noise sd, by fold."""
     releases = state.moments(stage, state.queries[stage])
     noise_sd = float(releases[0].noise_sd[0])
     folds = first_stages.complements([r.value for r in releases], noise_sd)
-    return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, folds, strict=True)]
+    return [(g, cross, sd) for g, (cross, sd, _) in zip(state.grams, folds, strict=True)]
 
 
-def propensities(state: FitState, grams: Grams, stage: StageKey = TREATMENT) -> list[Posterior]:
+def propensities(state: FitState, stage: StageKey = TREATMENT) -> list[Posterior]:
     posteriors = []
-    for gram, cross, sd in _crosses(state, grams, stage):
+    for gram, cross, sd in _crosses(state, stage):
         even = evenness(0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9))
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.treatment_variance * even)
         size = even * PRIORS.propensity_sd**2 / slope_variance(state.features)
@@ -233,14 +232,13 @@ def slope_variance(features: FeatureMap) -> float:
     return linear * population.amplitude(len(features.blocks)) ** 2
 
 
-def outcomes(state: FitState, grams: Grams) -> list[Posterior]:
+def outcomes(state: FitState) -> list[Posterior]:
     kept = 1.0 if state.window is None else state.window.kept
-    return means(state, grams, OUTCOME, state.centre.bound, kept, state.variance)
+    return means(state, OUTCOME, state.centre.bound, kept, state.variance)
 
 
 def means(
     state: FitState,
-    grams: Grams,
     stage: StageKey,
     half: float,
     kept: float = 1.0,
@@ -254,7 +252,7 @@ def means(
     posteriors = []
     weights = state.features.weight(state.rows.phi(state.features))
     relative = float(weights.mean() / weights.min())
-    for gram, clipped_cross, clipped_sd in _crosses(state, grams, stage):
+    for gram, clipped_cross, clipped_sd in _crosses(state, stage):
         cross, sd = clipped_cross / kept, clipped_sd / kept
         most = min(_most_variance(cross[0], sd, gram, half, relative), variance)
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.outcome_noise_sd**2 * most)
@@ -299,10 +297,10 @@ def limited(part: FoldFit, low: float, high: float) -> FoldFit:
     return replace(part, e=replace(e, base=base) if isinstance(e, Extended) else base)
 
 
-def by_fold(make: Callable[[F], Transform], folds: Sequence[F]) -> Transform:
-    """The transform of the only nuisance, or for each row the transform of its own fold."""
-    transforms = tuple(make(fold) for fold in folds)
-    return transforms[0] if len(transforms) == 1 else vault.ByFold(transforms)
+def by_fold(transforms: Iterable[Transform]) -> Transform:
+    """The only transform, or for each row the transform of its own fold."""
+    folds = tuple(transforms)
+    return folds[0] if len(folds) == 1 else vault.ByFold(folds)
 
 
 RESIDUAL_SHARE = 0.25
@@ -321,7 +319,7 @@ def residual_cross(state: FitState, partials: Folds, arm: int | None = None) -> 
 
 
 def residual_effect(
-    state: FitState, grams: Grams, partials: Folds, query: tuple[StageKey, Cross] | None = None
+    state: FitState, partials: Folds, query: tuple[StageKey, Cross] | None = None
 ) -> Effect:
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
@@ -333,7 +331,7 @@ def residual_effect(
     features, bound = state.effect_features, state.centre.bound
     stage, cross = query or (NUISANCE_RESIDUALS, residual_cross(state, partials))
     release, cut = state.release(stage, cross), cross.cut
-    gram, gram_sd, mean_weight = weights_gram(state, grams, partials, NUISANCE_WEIGHTS)
+    gram, gram_sd, mean_weight = weights_gram(state, partials, NUISANCE_WEIGHTS)
     noise_var = (0.5 * cut) ** 2 / mean_weight
     moments = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
     constant = min(16 * cut**2, 0.25 * bound**2)
@@ -343,13 +341,9 @@ def residual_effect(
 
 def residual_product(state: FitState, partials: Folds, arm: int | None = None) -> Transform:
     """(T - e)(Y - eta), each row by its own fold's nuisances; T is 1(arm) if `arm` is given."""
-    soft = state.soft_clip
-
-    def product(part: FoldFit) -> Transform:
-        residuals = vault.ResidualProduct(part.e_soft, part.eta, state.outcome, soft)
-        return residuals if arm is None else vault.OfArm(residuals, arm)
-
-    return by_fold(product, partials)
+    outcome, soft = state.outcome, state.soft_clip
+    products = [vault.ResidualProduct(p.e_soft, p.eta, outcome, soft) for p in partials]
+    return by_fold(products if arm is None else [vault.OfArm(q, arm) for q in products])
 
 
 def as_effect(state: FitState, posterior: Posterior) -> Effect:
@@ -357,15 +351,11 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * state.outcome.bound)
 
 
-def sizes_of(target: Transform) -> vault.SizeHistogram:
-    """The query for a histogram of a score's size, in half octaves up to its bound."""
-    return vault.SizeHistogram(target, cuts.size_edges(target.bound))
-
-
-def read_sizes(state: FitState, order: vault.SizeHistogram, stage: StageKey) -> cuts.AbsHistogram:
-    """Cleaned noisy histogram of a score's size."""
-    release = state.release(stage, order)
-    return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), order.edges)
+def read_sizes(state: FitState, target: Transform, stage: StageKey) -> cuts.AbsHistogram:
+    """Cleaned noisy histogram of a score's size, in half octaves up to its bound."""
+    edges = cuts.size_edges(target.bound)
+    release = state.release(stage, vault.SizeHistogram(target, edges))
+    return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), edges)
 
 
 def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:
@@ -375,7 +365,7 @@ def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:
 
 
 def weights_gram(
-    state: FitState, grams: Grams, partials: Folds, stage: StageKey | None
+    state: FitState, partials: Folds, stage: StageKey | None
 ) -> tuple[Matrix, float, float]:
     """Sum of (T - e)^2 w phi phi', its noise sd and the mean weight.
 
@@ -387,14 +377,15 @@ def weights_gram(
     mean_weight = float(np.mean(e * (1 - e)))
     if stage is not None and state.plan.has(stage):
         soft = state.soft_clip
-        factor = by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), partials)
+        factor = by_fold(vault.OfTreatment("residual", p.e_soft, soft) for p in partials)
         mechanism = vault.Gram(state.effect_features, factor=state.weigh_root(factor))
         release = state.release(stage, mechanism)
         sd = first_stages.off_diagonal_sd(mechanism, release)
         return mechanism.matrix(release.value), sd, mean_weight
     rows, features = state.rows, state.effect_features
     model = population.population_gram(features, rows, state.count, e * (1 - e))
-    whole = grams.whole.sub(state.effect_index)
+    assert state.gram is not None  # released by `moments_of`
+    whole = state.gram.sub(state.effect_index)
     seen = whole.value - whole.model
     return model + mean_weight * seen, whole.sd * mean_weight, mean_weight
 
@@ -461,35 +452,31 @@ def _remainder(state: FitState, part: FoldFit, term: ResultTerm, tau: Effect | N
     if part.pair is None and part.beyond is None:
         return bias
     e = part.propensity(term)
-    weigh = estimand_of(term).bias_weight(e(state.rows), state.clip)
+    weigh = bias_weight(term, e(state.rows), state.clip)
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
     g = fitted - e(state.rows)
-    if part.pair is not None:
-        move = _move(state, part.pair)
-        weight, gap = _averaged(state, state.features, weigh, g)
-        bias = part.pair.remainder(move @ weight @ move.T, move @ gap)
-        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
+    kinds = [(state.features, part.pair), part.beyond or (None, None)]
+    for features, pair in kinds:
+        if features is None or pair is None:
+            continue
+        # E[w phi phi'] and E[w g phi]; a product of a matrix with itself takes half the time
+        phi = state.rows.phi(features)
+        root = phi * np.sqrt(weigh / len(phi))[:, None]
+        weight, gap = np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
+        if pair is not part.pair:
+            bias = bias + pair.remainder(weight, gap)
+            continue
+        # one alignment for all limits that are tried
+        move = state.rows.memo((features, pair.e.gram), partial(_alignment, state, pair))
+        bias = pair.remainder(move @ weight @ move.T, move @ gap)
+        size = float(np.linalg.norm(gap * pair.slopes[1]))
         bias = bias + Remainder(0.0, PRIORS.unadjusted * size)
-    if part.beyond is not None:
-        psi, joint = part.beyond
-        weight, gap = _averaged(state, psi, weigh, g)
-        bias = bias + joint.remainder(weight, gap)
     if tau is not None and e is part.e:
         lost = weigh * fitted * (1 - fitted) - 1
         if term.arm is not None:
             lost = weigh * g * np.abs(term.arm - fitted)
         bias = bias + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return bias
-
-
-def _averaged(
-    state: FitState, features: Features, weigh: Vector, g: Vector
-) -> tuple[Matrix, Vector]:
-    """E[w phi phi'] and E[w g phi] over the synthetic population."""
-    phi = state.rows.phi(features)
-    # A product of a matrix with itself takes half the time.
-    root = phi * np.sqrt(weigh / len(phi))[:, None]
-    return np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
 
 
 def _uncut(e: Function) -> Function:
@@ -499,51 +486,13 @@ def _uncut(e: Function) -> Function:
     return replace(e, lo=-np.inf, hi=np.inf)
 
 
-def _move(state: FitState, pair: RegressionPair) -> Matrix:
-    """Matrix that maps moments of the synthetic features to moments of the rows.
-
-    It is computed once for all limits that are tried.
-    """
-
-    def moved() -> Matrix:
-        rows, fit = state.rows, pair.e
-        model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
-        # rows of a fold or of all folds; noise may hide small counts
-        scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
-        return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
-
-    return state.rows.memo((state.features, pair.e.gram), moved)
-
-
-def product_confounding(state: FitState, parts: Sequence[FoldFit], term: ResultTerm) -> float:
-    """Maximum confounding by the interactions shown: root of E[w e_psi^2] E[w b_psi^2].
-
-    Here e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), with w as for the remainder. The
-    result is the mean over folds. A fold without interactions counts as 0, as does one whose
-    releases do not favor interactions over none.
-    """
-    most = [0.0] * len(parts)
-    for k, part in enumerate(parts):
-        if part.beyond is not None and part.beyond[1].support > FAVORED:
-            psi, joint = part.beyond
-            used = part.propensity(term)
-            most[k] = joint.most_confounding(remainder_weight(state, psi, used, term))
-    return float(np.mean(most or [0.0]))
-
-
-def strong_interactions(state: FitState, parts: Sequence[FoldFit], term: ResultTerm) -> float:
-    """Rms of the bias from interactions if their prior sds are `STRONG` times as large.
-
-    The mean over folds; NaN without interactions.
-    """
-    biases = [np.nan] * len(parts)
-    for k, part in enumerate(parts):
-        if part.beyond is not None:
-            psi, joint = part.beyond
-            used = part.propensity(term)
-            weight = remainder_weight(state, psi, used, term)
-            biases[k] = joint.stronger(STRONG).remainder(weight, used=joint).rms
-    return float(np.mean(biases or [np.nan]))
+def _alignment(state: FitState, pair: RegressionPair) -> Matrix:
+    """Matrix that maps moments of the synthetic features to moments of the rows."""
+    rows, fit = state.rows, pair.e
+    model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
+    # rows of a fold or of all folds; noise may hide small counts
+    scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
+    return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
 
 
 def adjustment(
@@ -583,18 +532,9 @@ def adjustment(
     return float(removed), float(hidden), float(differs)
 
 
-STRONG = 2.0
-"""Strong interactions, in the usual prior sds, which hold in four of five public data sets."""
-
-FAVORED = 3.0
-"""Log of the Bayes factor, 20, above which releases show interactions: by Markov's inequality, they
-show them in at most 5% of the fits where there are none.
-"""
-
-
 def remainder_weight(
     state: FitState, features: Features, e: Function, term: ResultTerm = ATE_TERM
 ) -> Matrix:
     """E[w phi phi'] over the synthetic population, for w of `Estimand.bias_weight`."""
-    phi, weigh = state.rows.phi(features), estimand_of(term).bias_weight(e(state.rows), state.clip)
+    phi, weigh = state.rows.phi(features), bias_weight(term, e(state.rows), state.clip)
     return np.asarray((phi.T * weigh) @ phi / len(phi))

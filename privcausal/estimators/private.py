@@ -66,15 +66,15 @@ def arm_effects(
     request = state.request
     shares = request.propensity if isinstance(request.propensity, Mapping) else None
     # propensity and mean outcome of each arm, as in a study of this arm against all others
-    state, grams = nu.moments_of(state, {} if shares else arm_indicators(request))
-    etas, folds, crosses = nu.outcomes(state, grams), [], dict[StageKey, vault.Cross]()
+    state = nu.moments_of(state, {} if shares else arm_indicators(request))
+    etas, folds, crosses = nu.outcomes(state), [], dict[StageKey, vault.Cross]()
     pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
     for arm, (treatment, residual) in enumerate(pairs):
         if shares:
             known = Constant(float(shares[request.arms[arm]]))
             partials = tuple(nu.FoldFit(known, known, nu.mean(state, e.mean), None) for e in etas)
         else:
-            partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
+            partials = nu.paired(state, nu.propensities(state, treatment), etas)
         folds.append(nu.clipped(state, partials))
         crosses[residual] = nu.residual_cross(*folds[-1], arm)
     state.gather(dict(crosses))
@@ -83,7 +83,7 @@ def arm_effects(
     # each row counts as 1, or as its survey weight
     mass = averages.weighted_mass(state, None) or vault.OfCovariates(Constant(1.0), 1.0)
     for arm, ((own_state, partials), cross) in enumerate(zip(folds, crosses.items(), strict=True)):
-        tau = nu.residual_effect(own_state, grams, partials, cross)
+        tau = nu.residual_effect(own_state, partials, cross)
         nuisances = tuple(nu.nuisance_of(p, tau, own_state.outcome) for p in partials)
         scored = weighed(own_state, partials, nuisances, tau, stage, (arm, mass))
         target = averages.arm_target(own_state, scored.nuisances, arm, mass, several=True)
@@ -117,7 +117,7 @@ AVERAGE_STAGES = (
 
 COVARIATE_RANGES = Step(first_stages.COLUMN_RANGES, 0.06, (first_stages.loose,))
 MOMENTS = (
-    Step(first_stages.MARGINALS, budget.for_marginals(0.08)),
+    Step(first_stages.MARGINALS, partial(budget.for_marginals, least=0.08)),
     Step(budget.GRAM, 0.20),
     Step(nu.OUTCOME, 0.45),
 )
@@ -158,7 +158,9 @@ class AverageLearner(learners.Learner):
             return self.shares
         # The budget of the removed nuisance stages goes to the scores, and errors of the mean
         # outcome only add to the variance: with many rows they need less. Trials.
-        share = budget.by_nobs(0.24, 0.12, 2000.0)(request) if request.formula.terms else 0.24
+        share = 0.24
+        if request.formula.terms:
+            share = budget.by_nobs(request, most=0.24, least=0.12, rows=2000.0)
         return {**self.shares, "nuisance": share, "effect": 0.90 - share}
 
 
@@ -184,9 +186,13 @@ class Private(AverageLearner):
         SURVIVAL_STEP,
         averages.size_steps(AVERAGE_STAGES[0], 0.10, learned_propensity)[0],  # not counts
         *averages.size_steps(
-            AVERAGE_STAGES[0], budget.by_nobs(0.20, 0.06, 2000.0), budget.known_propensity
+            AVERAGE_STAGES[0],
+            partial(budget.by_nobs, most=0.20, least=0.06, rows=2000.0),
+            budget.known_propensity,
         ),
-        outcome_look(budget.by_nobs(0.40, 0.20, 2000.0), budget.known_propensity),
+        outcome_look(
+            partial(budget.by_nobs, most=0.40, least=0.20, rows=2000.0), budget.known_propensity
+        ),
         outcome_look(0.18, learned_propensity),
         Step(arm_stages, 0.31, (learned_propensity, several_arms)),
         Step(partial(arm_stages, what="residual moments"), 0.06, (several_arms,)),
@@ -201,11 +207,11 @@ class Private(AverageLearner):
             estimate = averages.averages(state, requested, AVERAGE_STAGES)
             return learners.finish(state, None, None, estimate, notes)
         # Gram matrix, propensity and mean outcome, with their interactions
-        state, grams, partials = nu.additive_nuisances(state)
+        state, partials = nu.additive_nuisances(state)
         state, partials = nu.clipped(state, partials)
         partials = interactions.refine(state, partials)
         # a first effect, which only centers the scores
-        tau = nu.residual_effect(state, grams, partials)
+        tau = nu.residual_effect(state, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
         # limits of the weights, then sizes of the scores and their sums
         requested, weight = requested_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])

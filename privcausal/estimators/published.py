@@ -146,8 +146,8 @@ def private_nuisance(
     fit: Fit, *, linear_terms: bool = True
 ) -> tuple[FitState, nu.Folds, NuisanceTriple]:
     """e, mu_0 and mu_1 from the releases of `PUBLISHED_STEPS`."""
-    state, grams, partials = nu.additive_nuisances(prepare(fit, linear_terms=linear_terms))
-    tau = nu.residual_effect(state, grams, partials)
+    state, partials = nu.additive_nuisances(prepare(fit, linear_terms=linear_terms))
+    tau = nu.residual_effect(state, partials)
     return state, partials, nu.nuisance_of(partials[0], tau, state.outcome)
 
 
@@ -288,13 +288,30 @@ class Published(Learner):
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
-        doubt = HALVED if has_private_nuisances(estimate.plan) else UNPROTECTED
+        request, clip = estimate.plan.request, estimate.plan.request.arm_clip
+        where = "scikit-learn nuisance models fitted to the same rows, without cross-fitting"
+        private = has_private_nuisances(estimate.plan)
+        if private:
+            where = "private nuisance models from the other half of the rows"
+        cut = f"Propensities were clipped to [{clip:.2f}, {1 - clip:.2f}]."
+        if isinstance(request.propensity, float | int):
+            cut = f"The propensity is known to be {request.propensity:g}."
+        method = (
+            f"The estimator was PrivATE as printed by {PUBLISHED_SOURCE}: the mean of AIPW scores "
+            f"with {where}. Noise was added to the mean and to the mean squared deviation "
+            "(OpenDP's discrete Gaussian on a fine grid). Its standard deviation is 5 sqrt(2 ln(n) "
+            "ln(2/delta)) / (epsilon n) times the gross error sensitivity. This sensitivity is the "
+            "largest influence in the declared domain that L-BFGS-B found, with starting points "
+            "throughout the domain and at its corners. The reported variance includes the noise "
+            "(their Eq. 16)."
+        )
+        clipped = f"{cut} Outcome, outcome means, and covariates were clipped to their bounds."
         return replace(
             super().describe(estimate),
             rows=published_rows(estimate),
-            methods=_ate_methods(estimate.plan),
+            methods=(method, clipped, words.LEFT_OUT),
             notes=(ONE_VARIANCE,),
-            doubts=(doubt, WIDTH_NOTE),
+            doubts=(HALVED if private else UNPROTECTED, WIDTH_NOTE),
             claim=f"is claimed by {PUBLISHED_SOURCE} for this mechanism",
         )
 
@@ -322,31 +339,6 @@ ONE_VARIANCE = (
     "Sampling and privacy noise are reported as one variance, because separate values would reveal "
     "the noise scale, which depends on the rows."
 )
-
-
-def _ate_methods(plan: Plan) -> tuple[str, ...]:
-    request = plan.request
-    where = (
-        "private nuisance models from the other half of the rows"
-        if has_private_nuisances(plan)
-        else "scikit-learn nuisance models fitted to the same rows, without cross-fitting"
-    )
-    clip = request.arm_clip
-    cut = (
-        f"The propensity is known to be {request.propensity:g}."
-        if isinstance(request.propensity, float | int)
-        else f"Propensities were clipped to [{clip:.2f}, {1 - clip:.2f}]."
-    )
-    return (
-        f"The estimator was PrivATE as printed by {PUBLISHED_SOURCE}: the mean of AIPW scores with "
-        f"{where}. Noise was added to the mean and to the mean squared deviation (OpenDP's "
-        "discrete Gaussian on a fine grid). Its standard deviation is 5 sqrt(2 ln(n) ln(2/delta)) "
-        "/ (epsilon n) times the gross error sensitivity. This sensitivity is the largest "
-        "influence in the declared domain that L-BFGS-B found, with starting points throughout the "
-        "domain and at its corners. The reported variance includes the noise (their Eq. 16).",
-        f"{cut} Outcome, outcome means, and covariates were clipped to their bounds.",
-        words.LEFT_OUT,
-    )
 
 
 # -- DP-CATE ---------------------------------------------------------------------------------------
@@ -402,11 +394,6 @@ class ProcessEffect(Effect):
 Second = Literal["kernel", "exact", "linear", "network"]
 
 
-def _is_finite(plan: Plan) -> bool:
-    """Whether the noise follows Theorem 1, not a process."""
-    return plan.least_rows > 0
-
-
 def _doubts(plan: Plan) -> tuple[str, ...]:
     nuisances = {
         "sklearn": "The nuisance models were fitted to the other half of the rows without privacy "
@@ -419,7 +406,7 @@ def _doubts(plan: Plan) -> tuple[str, ...]:
         plan.base,
         "The nuisance models use the other half of the rows and are private, which is proven.",
     )
-    if _is_finite(plan):
+    if plan.least_rows > 0:  # Theorem 1
         return (
             nuisances,
             "The noise is scaled by the largest influence of a row on this fit, which a local "
@@ -441,29 +428,6 @@ def _doubts(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _cate_methods(plan: Plan, source: str) -> tuple[str, ...]:
-    where = {
-        "sklearn": "one half of the rows, with scikit-learn nuisance models from the other half",
-        "given": "all rows, with nuisance models supplied by the user",
-    }.get(plan.base, "one half of the rows, with private nuisance models from the other half")
-    noise = (
-        "The noise (OpenDP's discrete Gaussian on a fine grid) was added to the effects at the "
-        "queries. Its standard deviation is 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times the "
-        "gross error sensitivity. This sensitivity is the largest influence in the declared domain "
-        "that L-BFGS-B found, with starting points throughout the domain and at its corners."
-        if _is_finite(plan)
-        else "The noise added to the effects at the queries is a Gaussian process with the "
-        "kernel's covariance (OpenDP's discrete Gaussian on a fine grid). It was drawn point by "
-        "point given the noise at earlier points; the printed algorithm conditions on past answers "
-        "instead."
-    )
-    return (
-        f"The estimator was DP-CATE as printed by {source}: a regression for the pseudo-outcome on "
-        f"{where}. {noise}",
-        words.LEFT_OUT,
-    )
-
-
 @dataclass(frozen=True)
 class PublishedDPCATE(Learner):
     """The paper's second stages, with the guarantees that the paper claims.
@@ -482,6 +446,7 @@ class PublishedDPCATE(Learner):
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
     steps: ClassVar[tuple[Step, ...]] = PUBLISHED_STEPS
+    fixed_base: ClassVar[bases.PrivateBase | None] = bases.Gam()
 
     def __post_init__(self) -> None:
         check_one_of("weight", self.weight, get_args(vault.Weight))
@@ -500,7 +465,31 @@ class PublishedDPCATE(Learner):
         Private nuisances come from other rows, in parallel. Together they can use the whole budget
         and are not charged again. Refuse requests that the theorems, or this base, do not cover.
         """
-        _check_cate(self, request, base, undeclared)
+        refused = {
+            "neighbors='add_remove'": request.trust.neighbors != "substitute",
+            "unit=": request.trust.unit is not None,
+            "groups=": bool(request.groups),
+            "shares=": bool(request.budget.shares),
+            "a column of known propensities": isinstance(request.propensity, str),
+            "propensity= together with Given(propensity=)": isinstance(base, Given)
+            and request.propensity is not None,
+        }
+        why = "its theorems cover data sets that differ in one replaced row"
+        refuse_published(refused, why, undeclared)
+        if isinstance(base, NN):
+            dpcate.check_networks(request, undeclared)
+        if not isinstance(base, Sklearn | Given):
+            dpcate.second_stage(base)  # Refuses other bases.
+        if request.queries is None and self.second != "kernel":
+            raise CapabilityError(
+                f"second={self.second!r} requires queries=. Without queries=, use second='kernel'."
+            )
+        if self.noise == "process" and self.second != "kernel":
+            raise CapabilityError("noise='process' requires second='kernel'.")
+        if self.second == "network" and importlib.util.find_spec("torch") is None:
+            raise CapabilityError(
+                "second='network' requires PyTorch. Run pip install 'privcausal[nn]'."
+            )
         nuisances: tuple[Stage, ...] = ()
         cap, name, whole = 0, base.name, isinstance(base, Given)
         if isinstance(base, NN):
@@ -514,9 +503,6 @@ class PublishedDPCATE(Learner):
             least = parts * least_rows(noisy, len(request.queries))
         most = EXACT_ROWS if self.second == "exact" else 0
         return Plan(request, self.name, name, (*nuisances, noisy), cap, least, most_rows=most)
-
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        return bases.Gam()
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
         """Learn nuisances on one half of the rows, and add the paper's noise on the other."""
@@ -547,12 +533,23 @@ class PublishedDPCATE(Learner):
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         plan = estimate.plan
-        theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
+        where = {
+            "sklearn": "one half of the rows, with scikit-learn nuisance models from the other "
+            "half",
+            "given": "all rows, with nuisance models supplied by the user",
+        }.get(plan.base, "one half of the rows, with private nuisance models from the other half")
+        theorem, noise = "Theorem 3", PROCESS_NOISE
+        if plan.least_rows > 0:
+            theorem, noise = "Theorem 1", INFLUENCE_NOISE
         source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
+        method = (
+            f"The estimator was DP-CATE as printed by {source}: a regression for the "
+            f"pseudo-outcome on {where}. {noise}"
+        )
         return replace(
             super().describe(estimate),
             rows=published_rows(estimate),
-            methods=_cate_methods(plan, source),
+            methods=(method, words.LEFT_OUT),
             doubts=_doubts(plan),
             notes=(
                 "The effects have no standard errors, because the noise scale depends on the rows.",
@@ -575,7 +572,7 @@ class PublishedDPCATE(Learner):
         modifiers = {term.name for term in terms}
         columns = np.flatnonzero([column.term in modifiers for column in design.columns])
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
-        assert fit.vault.size is not None  # Guaranteed by `_check_cate`.
+        assert fit.vault.size is not None  # Guaranteed by `plan`.
         # scikit-learn's default: alpha = 1 added to the sum over the rows.
         ridge = kernel.ridge or 1 / max(share * fit.vault.size, 1.0)
         # scikit-learn's default: gamma = 1 / q on columns in [0, 1].
@@ -609,35 +606,19 @@ class PublishedDPCATE(Learner):
         return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
 
-def _check_cate(
-    learner: PublishedDPCATE, request: Request, base: bases.AnyBase, undeclared: Undeclared
-) -> None:
-    """Refuse requests that the theorems do not cover."""
-    refused = {
-        "neighbors='add_remove'": request.trust.neighbors != "substitute",
-        "unit=": request.trust.unit is not None,
-        "groups=": bool(request.groups),
-        "shares=": bool(request.budget.shares),
-        "a column of known propensities": isinstance(request.propensity, str),
-        "propensity= together with Given(propensity=)": isinstance(base, Given)
-        and request.propensity is not None,
-    }
-    why = "its theorems cover data sets that differ in one replaced row"
-    refuse_published(refused, why, undeclared)
-    if isinstance(base, NN):
-        dpcate.check_networks(request, undeclared)
-    if not isinstance(base, Sklearn | Given):
-        dpcate.second_stage(base)  # Refuses other bases.
-    if request.queries is None and learner.second != "kernel":
-        raise CapabilityError(
-            f"second={learner.second!r} requires queries=. Without queries=, use second='kernel'."
-        )
-    if learner.noise == "process" and learner.second != "kernel":
-        raise CapabilityError("noise='process' requires second='kernel'.")
-    if learner.second == "network" and importlib.util.find_spec("torch") is None:
-        raise CapabilityError(
-            "second='network' requires PyTorch. Run pip install 'privcausal[nn]'."
-        )
+INFLUENCE_NOISE = (
+    "The noise (OpenDP's discrete Gaussian on a fine grid) was added to the effects at the "
+    "queries. Its standard deviation is 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times the "
+    "gross error sensitivity. This sensitivity is the largest influence in the declared domain "
+    "that L-BFGS-B found, with starting points throughout the domain and at its corners."
+)
+
+PROCESS_NOISE = (
+    "The noise added to the effects at the queries is a Gaussian process with the "
+    "kernel's covariance (OpenDP's discrete Gaussian on a fine grid). It was drawn point by "
+    "point given the noise at earlier points; the printed algorithm conditions on past answers "
+    "instead."
+)
 
 
 # -- ADUM and TM -----------------------------------------------------------------------------------

@@ -48,7 +48,6 @@ from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Posterior
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -140,7 +139,15 @@ class PartiallyLinear(private.AverageLearner):
         totals = effects.SlopeTotals(*fit.read(private.AVERAGE_STAGES[1], sums))
         if (np.diag(totals.mass.value) <= FEW_SDS * np.diag(totals.mass.sd)).any():
             fit.alerts["treatment"] = UNSEEN_SLOPE
-        errors = _nuisance_errors(state, parts, slopes)
+        # root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d: the pair of arm j
+        # covers d_j (d_y - theta_j d_j), and errors of other arms may have any correlation with it
+        errors = np.array([nu.remainder(state, part, PLR_TERM).rms for part in parts])
+        if len(parts) > 1:
+            weight = nu.remainder_weight(state, state.features, parts[0][0].e, PLR_TERM)
+            covs = [part[0].pair.e_cov for part in parts if part[0].pair is not None]
+            others = np.array([[unrelated(weight, row, col).rms for col in covs] for row in covs])
+            np.fill_diagonal(others, 0.0)
+            errors = np.linalg.norm(np.column_stack([errors, others * np.abs(slopes)]), axis=1)
         theta = estimate(totals, slopes, bias, errors, lost=lost, unit=unit)
         theta = with_design_effect(theta, request.trust.max_rows)
         theta = replace(theta, size_sd=state.population.count_sd)
@@ -159,13 +166,13 @@ def _slope_nuisances(
     if request.arms:
         stages = private.arm_indicators(request)
         stages.pop(next(iter(stages)))  # drop the reference arm
-        state, grams = nu.moments_of(state, stages)
-        etas = nu.outcomes(state, grams)
-        parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
+        state = nu.moments_of(state, stages)
+        etas = nu.outcomes(state)
+        parts = [nu.paired(state, nu.propensities(state, stage), etas) for stage in stages]
         e = np.stack([folds[0].e(state.rows) for folds in parts], axis=1)
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), (0.0, 0.0)
-    state, _, partials = nu.additive_nuisances(state)
+    state, partials = nu.additive_nuisances(state)
     state, mass, lost, doubt = residual_cut(state, partials)
     parts = [interactions.refine(state, partials)]
     return state, parts, np.full((1, 1), mass), (lost, doubt)
@@ -190,7 +197,7 @@ def residual_cut(
     anywhere = state.request.tails == "any"
     name = {"treatment": "T - e", "instrument": "Z - m"}[words_of(state.request).compared]
     most = largest_residual(state.schema[state.request.formula.assigned])
-    target = nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, 1 - most), partials)
+    target = nu.by_fold(vault.OfTreatment("residual", p.e_soft, 1 - most) for p in partials)
     sizes = averages.row_sizes(state, SLOPE_SIZES, target, f"|{name}|")
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0, 0.0  # Popoviciu (1935)
@@ -240,22 +247,6 @@ def cut_sums(
     beyond = state.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
     return replace(rough, cut=cut.threshold), cut.bias + lost
-
-
-def _nuisance_errors(state: first_stages.FitState, parts: FoldsByArm, slopes: Vector) -> Vector:
-    """Root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d, shape (J,).
-
-    The pair of arm j covers d_j (d_y - theta_j d_j). The correlation with errors of other arms may
-    be arbitrary.
-    """
-    errors = [nu.remainder(state, part, PLR_TERM).rms for part in parts]
-    if len(parts) == 1:
-        return np.array(errors)
-    weight = nu.remainder_weight(state, state.features, parts[0][0].e, PLR_TERM)
-    covs = [part[0].pair.e_cov for part in parts if part[0].pair is not None]
-    others = np.array([[unrelated(weight, row, col).rms for col in covs] for row in covs])
-    np.fill_diagonal(others, 0.0)
-    return np.asarray(np.linalg.norm(np.column_stack([errors, others * np.abs(slopes)]), axis=1))
 
 
 # -- instruments: the confidence set ---------------------------------------------------------------
@@ -475,9 +466,7 @@ def _nearest(moments: SlopeMoments) -> tuple[Vector, float]:
     angles = np.linspace(-np.pi / 2, np.pi / 2, SET_ANGLES, endpoint=False)
     near, step = float(angles[int(np.argmin(moments.excess(angles, 0.0)))]), np.pi / SET_ANGLES
     ends = near - step, near + step
-    best = minimize_scalar(
-        lambda angle: moments.excess_at(angle, 0.0), bounds=ends, method="bounded"
-    )
+    best = minimize_scalar(moments.excess_at, args=(0.0,), bounds=ends, method="bounded")
     return angles, float(best.x)
 
 
@@ -495,10 +484,6 @@ def late_set(averages: AverageEstimate, z: float) -> tuple[tuple[float, float], 
     within = moments.excess(angles, z) <= 0
     if within.all():
         return ((-np.inf, np.inf),)
-
-    def end(inside: float, outside: float) -> float:
-        return float(brentq(lambda angle: moments.excess_at(angle, z), inside, outside, xtol=1e-14))
-
     # start at an angle outside the set; the circle of angles has the length pi
     start = int(np.flatnonzero(~within)[0])
     order = np.r_[np.arange(start, len(angles)), np.arange(start + 1)]
@@ -506,7 +491,8 @@ def late_set(averages: AverageEstimate, z: float) -> tuple[tuple[float, float], 
     inside, parts = within[order], list[tuple[float, float]]()
     for first in np.flatnonzero(~inside[:-1] & inside[1:]):
         last = first + 1 + int(np.argmin(inside[first + 1 :]))
-        ends = end(turned[first + 1], turned[first]), end(turned[last - 1], turned[last])
+        around = (turned[first + 1], turned[first]), (turned[last - 1], turned[last])
+        ends = [float(brentq(moments.excess_at, *at, args=(z,), xtol=1e-14)) for at in around]
         low, high = (moments.ratio * float(np.tan(x)) for x in ends)
         crosses = any(ends[0] < right < ends[1] for right in (np.pi / 2, 3 * np.pi / 2))
         parts += [(-np.inf, high), (low, np.inf)] if crosses else [(low, high)]
@@ -657,22 +643,21 @@ def _instrument_nuisances(
     instruments, names = instrument_stages(request), request.formula.instruments
     if chance is None:
         stages = {stage: vault.Assigned(k) for k, stage in enumerate(instruments)} | stages
-    state, grams = nu.moments_of(state, stages)
-    etas = nu.outcomes(state, grams)
-
-    def means(stage: StageKey, number: bool) -> list[Posterior]:
-        return (
-            nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
-        )
-
-    treatment = means(nu.TREATMENT, request.per_unit)
+    state = nu.moments_of(state, stages)
+    etas = nu.outcomes(state)
+    numbers = [isinstance(state.schema[name], schema.Interval) for name in names]
+    by_stage = {nu.TREATMENT: request.per_unit}
+    if chance is None:
+        by_stage |= dict(zip(instruments, numbers, strict=True))
+    treatment, *fits = (
+        nu.means(state, stage, 0.5) if number else nu.propensities(state, stage)
+        for stage, number in by_stage.items()
+    )
     e = tuple(functions.Additive(state.features, fit.mean, 0.5, 0.0, 1.0) for fit in treatment)
     if chance is not None:
         folds = tuple(nu.FoldFit(chance, chance, nu.mean(state, y.mean), None) for y in etas)
         m = chance(state.rows)
         return state, [folds], [folds], e, [float(np.mean(m * (1 - m)))]
-    numbers = [isinstance(state.schema[name], schema.Interval) for name in names]
-    fits = [means(stage, number) for stage, number in zip(instruments, numbers, strict=True)]
     with_outcome = [nu.paired(state, fit, etas) for fit in fits]
     with_treatment = [nu.paired(state, fit, treatment) for fit in fits]
     if request.dose:

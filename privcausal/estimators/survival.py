@@ -60,10 +60,6 @@ class ArmCurve:
         return np.asarray(log * np.outer(self.survival, self.survival) + noise.T @ noise / REPLICAS)
 
 
-def _ratio(part: Vector, whole: Vector) -> Vector:
-    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
-
-
 def arm_curve(released: Matrix, root: Matrix) -> ArmCurve:
     """Curves from released sums of events and other ends, shape (..., 2, bins).
 
@@ -76,7 +72,9 @@ def arm_curve(released: Matrix, root: Matrix) -> ArmCurve:
     counts = -np.diff(np.maximum((down + up) / 2, 0.0), axis=-1, append=0.0)
     risk = np.cumsum(counts.sum(axis=-2)[..., ::-1], axis=-1)[..., ::-1]
     events, others = counts[..., 0, :], counts[..., 1, :]
-    hazard, censored = _ratio(events, risk), _ratio(others, risk - events)[..., :-1]
+    hazard = np.divide(events, risk, out=np.zeros_like(risk), where=risk > 0)
+    left = risk - events
+    censored = np.divide(others, left, out=np.zeros_like(left), where=left > 0)[..., :-1]
     whole = np.ones((*censored.shape[:-1], 1))
     return ArmCurve(
         counts=counts,
@@ -169,14 +167,9 @@ def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCu
     return [(curve, curve.replicas(sd, query.root)) for curve in curves]
 
 
-def score_tables(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> list[Matrix]:
-    """The scores of the rows of each arm, by kind of end and bin of time."""
-    return [scores(curve, *values(request)) for curve, _ in curves]
-
-
 def score_variance(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> float:
     """Variance of the scores within the arms, according to the released times."""
-    tables = score_tables(request, curves)
+    tables = [scores(curve, *values(request)) for curve, _ in curves]
     counts = [curve.counts for curve, _ in curves]
     means = [np.sum(s * c) / max(c.sum(), 1.0) for s, c in zip(tables, counts, strict=True)]
     squares = [np.sum((s - m) ** 2 * c) for s, m, c in zip(tables, means, counts, strict=True)]

@@ -278,6 +278,7 @@ class TwoStage(Learner):
     target_bounds: tuple[float, float] | None = None
     first: Mapping[str, FirstStage] | None = None
     name: ClassVar[str] = "two-stage"
+    fixed_base: ClassVar[bases.PrivateBase | None] = bases.Gam()  # The fit uses no base.
     unsaved: ClassVar[str] = (
         "This fit contains estimators from other packages or your own code, which cannot be "
         "saved as JSON. Save its predictions instead."
@@ -441,9 +442,6 @@ class TwoStage(Learner):
         return Plan(split, name, by, stages, 0, least_part=LEAST_PART, trade_off=whole)
 
     # -- fit ---------------------------------------------------------------------------------
-
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        return bases.Gam()  # The fit uses no base.
 
     def run(self, fit: Fit) -> words.Estimate:
         run = _Run(self, fit)

@@ -77,11 +77,6 @@ FEW_IN_CLUSTER = 2.0
 """A cluster whose count is below this many noise sds keeps its center."""
 
 
-def clusters_stage(number: int) -> StageKey:
-    """Stage of one round of k-means."""
-    return StageKey("nuisance", f"clusters, round {number}")
-
-
 @named
 @dataclass(frozen=True)
 class ADUM(EffectLearner):
@@ -172,7 +167,8 @@ class ADUM(EffectLearner):
 
     def stages(self, request: Request, base: bases.PrivateBase) -> budget.Weights:
         rounds = range(1, self.rounds + 1) if self.partition == "kmeans" else ()
-        return dict.fromkeys((*map(clusters_stage, rounds), CELL_STAGE), 1.0)
+        clusters = (StageKey("nuisance", f"clusters, round {number}") for number in rounds)
+        return dict.fromkeys((*clusters, CELL_STAGE), 1.0)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan the stages, in pure epsilon for Laplace noise or in rho for Gaussian noise.
@@ -277,8 +273,8 @@ class ADUM(EffectLearner):
             # private k-means: centers move to noisy means for a fixed number of rounds
             coordinates = Coordinates(schema, variables)
             nearest = Nearest(coordinates, public_centres(coordinates, cells))
-            for number in range(1, self.rounds + 1):
-                stage = clusters_stage(number)
+            *rounds, _ = self.stages(request, fit.base)
+            for stage in rounds:
                 law = "gaussian" if fit.plan.stage(stage).rho else "laplace"
                 sums = ClusterSums(nearest, law)
                 release = fit.release(stage, sums)

@@ -198,7 +198,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         assumptions=(*words.identified, *overlaps, NO_INTERFERENCE, BOUNDED),
         methods=(
             *(*words.methods, method),
-            *getattr(_base(plan), "methods", ()),
+            *getattr({**bases.BASES, **bases.OTHERS}.get(plan.base), "methods", ()),
             SPLIT_METHODS[request.split]
             + _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
@@ -222,15 +222,11 @@ def nuisance_rows(estimate: Estimate, rows: str) -> TextPairs:
     """Summary rows: the nuisances' base, the `rows` they used, and treatment of the propensity."""
     plan = estimate.plan
     # Some bases are only for the effect; they name the base of the nuisances.
-    by = getattr(_base(plan), "nuisances", plan.base)
+    by = getattr({**bases.BASES, **bases.OTHERS}.get(plan.base), "nuisances", plan.base)
     return (
         ("Nuisance models", f"{by}, {rows}" if plan.request.formula.terms else "none"),
         ("Propensity", propensity_words(plan.request, estimate.clip)),
     )
-
-
-def _base(plan: Plan) -> bases.AnyBase | None:
-    return {**bases.BASES, **bases.OTHERS}.get(plan.base)
 
 
 BOUNDED_EFFECT = "Estimates and confidence limits respect the outcome bounds."
@@ -244,15 +240,12 @@ LIMITS = (
 # -- sentences on one fit ----------------------------------------------------------------------
 
 
-def _shares(arms: Mapping[str, float]) -> str:
-    return ", ".join(f"{arm} {share:.3g}" for arm, share in arms.items())
-
-
 def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, str):
         return f"Known propensities were taken from column {request.propensity!r}. "
     if isinstance(request.propensity, Mapping):
-        return f"The arms' shares are known: {_shares(request.propensity)}. "
+        shares = ", ".join(f"{arm} {share:.3g}" for arm, share in request.propensity.items())
+        return f"The arms' shares are known: {shares}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:.4g}. "
     if not request.divides:
@@ -379,7 +372,8 @@ def propensity_words(request: Request, clip: float) -> str:
     """Text on how the propensity is handled."""
     if request.propensity is not None:
         if isinstance(request.propensity, Mapping):
-            return f"known, {_shares(request.propensity)}"
+            shares = (f"{arm} {share:.3g}" for arm, share in request.propensity.items())
+            return f"known, {', '.join(shares)}"
         if isinstance(request.propensity, str):
             return f"known, column {request.propensity}"
         return f"known, {request.propensity:.4g}"

@@ -47,7 +47,7 @@ class Nought(CateLearner):
     steps: ClassVar[tuple[Step, ...]] = NUISANCE_STEPS
 
     def learn(self, state: FitState) -> Learnt:
-        state, _, partials, doubt = fit_nuisances(state)
+        state, partials, doubt = fit_nuisances(state)
         features = state.effect_features
         law = np.diag(np.r_[0.01, np.zeros(features.size - 1)])
         zero = Additive(features, np.zeros(features.size))

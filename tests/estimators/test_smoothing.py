@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from privcausal.estimators.boosting import (
-    Course,
     Totals,
     assemble,
     assemble_arms,
@@ -52,7 +52,7 @@ PLACE = np.linspace(-1, 1, K)
 
 def run(
     leaf: Any, weight: Any, truth: Any, noise: Any, sd: float, mass: Any = None, place: Any = PLACE
-) -> tuple[Course, Totals]:
+) -> tuple[SimpleNamespace, Totals]:
     """Raw and smoothable shapes of one boosting."""
     mass = weight if mass is None else mass
     path = boosted(leaf, weight, truth, noise, mass)
@@ -60,12 +60,12 @@ def run(
         np.bincount(own, mass * (truth - before), 3) + draw
         for own, before, draw in zip(leaf, path, noise, strict=False)
     ]
-    carried, cov = propagate(leaf, weight, mass, RATE, sd)
+    carried, _ = propagate(leaf, weight, mass, RATE, sd)
     found = totals(leaf, np.array(sums), path[:-1], mass, sd, place)
-    return Course(path[-1], weight, mass, carried, cov), found
+    return SimpleNamespace(raw=path[-1], carried=carried), found
 
 
-def drawn(seed: int, sd: float = SD, truth: Any = None) -> tuple[Course, Totals]:
+def drawn(seed: int, sd: float = SD, truth: Any = None) -> tuple[SimpleNamespace, Totals]:
     noise = np.random.default_rng(seed).normal(0, sd, (ROUNDS, 3))
     return run(leaves(), WEIGHT, TRUTH if truth is None else truth, noise, sd)
 

@@ -94,8 +94,8 @@ def test_largest_weight(relation: str) -> None:
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_overlap_weights(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget at which the S-learner's rows have them."""
-    plain, seen = boosted._weighted, []
-    monkeypatch.setattr(boosted, "_weighted", lambda *a: seen.append(1) or plain(*a))
+    plain, seen = boosted.TransformProduct, []
+    monkeypatch.setattr(boosted, "TransformProduct", lambda *a: seen.append(1) or plain(*a))
     made = call(learner="s", neighbors=relation, eps=3000.0)
     one, two = neighbours(relation, [*ordinary(60, 2), LOW], HIGH)
     check(Pair("overlap", made, one, two))

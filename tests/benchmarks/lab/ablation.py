@@ -111,15 +111,13 @@ def as_read(counts: Any, noise: float, borders: Any, *_: Any) -> Any:
     return meta.cuts.without_noise_tail(counts, noise, borders)
 
 
-def noisy_gram(of: Any, noisy: Any, sd: float, share: float) -> Any:
-    count = of.population.count * share
-    model = state.population_gram(of.features, of.rows, count, np.ones(len(of.rows)))
+def noisy_gram(noisy: Any, model: Any, sd: float, features: Any) -> Any:
     return state.GramEstimate(noisy, sd, model)
 
 
 @contextmanager
 def no_first_effect() -> Iterator[None]:
-    def nothing(of: Any, grams: Any, partials: Any) -> Any:
+    def nothing(of: Any, partials: Any) -> Any:
         size = of.effect_features.size
         return nuisances.as_effect(of, bases.Posterior(np.zeros(size), np.zeros((size, size)), 0.0))
 
@@ -134,7 +132,7 @@ BOTH: dict[str, Without] = {
     "interactions": lambda: base(interactions=False),
     "curved products": lambda: priors(curved_columns=0),
     "both nuisances together": lambda: priors(correlations=(0.0,)),
-    "Gram matrix shrunk": lambda: patch.object(state, "_shrink", noisy_gram),
+    "Gram matrix shrunk": lambda: patch.object(state, "shrunken", noisy_gram),
     "copula": lambda: patch.object(state, "correlated", lambda population, *_: population),
     "curves": lambda: base(functions=1),
 }
