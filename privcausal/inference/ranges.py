@@ -75,7 +75,20 @@ def visible_cells(
     runs : sequence of int
         Lengths of runs of cells that are tested together.
     """
-    sure, likely = (_detected(counts, noise_sd, looks, chance, runs) for chance in (luck, error))
+    size, cells = len(counts), []
+    tests = sum(max(size - length + 1, 0) for length in runs)
+    for chance in (luck, error):
+        stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
+        marks = bytearray(size)  # slices of an array would take most of a fit's time
+        for length in (length for length in runs if length <= size):
+            totals = sliding_window_view(counts, length).sum(axis=1)
+            for start in np.flatnonzero(totals > max(stands_out * np.sqrt(length), 0.0)).tolist():
+                if not any(marks[start : start + length]):
+                    # drop the last cells of a run whose counts are below one noise sd
+                    run = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
+                    marks[start : start + run] = b"\1" * run
+        cells.append(np.frombuffer(marks, bool).copy())
+    sure, likely = cells
     if not sure.any():
         return likely
     at = np.flatnonzero(sure | likely)
@@ -83,25 +96,6 @@ def visible_cells(
     detected = sure.copy()
     detected[at[np.isin(near, near[sure[at]])]] = True
     return detected
-
-
-def _detected(
-    counts: Vector, noise_sd: float, looks: int, chance: float, runs: Sequence[int]
-) -> Mask:
-    size = len(counts)
-    tests = sum(max(size - length + 1, 0) for length in runs)
-    stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
-    detected = bytearray(size)  # slices of an array would take most of a fit's time
-    for length in runs:
-        if length > size:
-            break
-        totals = sliding_window_view(counts, length).sum(axis=1)
-        for start in np.flatnonzero(totals > max(stands_out * np.sqrt(length), 0.0)).tolist():
-            if not any(detected[start : start + length]):
-                # drop the last cells of a run whose counts are below one noise sd
-                run = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
-                detected[start : start + run] = b"\1" * run
-    return np.frombuffer(detected, bool).copy()
 
 
 def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
@@ -814,17 +808,17 @@ def clipped_share(
     rows, total_sd = present_rows(counts, noise_sd, public), noise_sd * len(counts) ** 0.5
     if rows == public:
         total_sd = 0.0
-
-    def exceeds(share: float) -> Mask:
-        return np.asarray(ends > share * rows + quantile * np.hypot(noise_sd, share * total_sd))
-
+    above_many, above_most = (
+        np.asarray(ends > share * rows + quantile * np.hypot(noise_sd, share * total_sd))
+        for share in (MANY_AT_END, MOST_AT_END)
+    )
     occupied = inside[inside > float(norm.isf(FALSE_ALARMS / 2 / len(counts))) * noise_sd]
     hidden = inside.sum() <= FEW_SDS * noise_sd * len(counts) ** 0.5 and not len(occupied)
     doubt = float(norm.isf(FALSE_ALARMS)) * np.hypot(noise_sd, RARER * total_sd)
     rarer = min(quantile * noise_sd, RARER * rows - doubt)
     beside = occupied[[0, -1]] if len(occupied) else np.full(2, FEW_SDS * noise_sd)
-    piled = exceeds(MANY_AT_END) & (ends > PILED * beside)
-    too_many = exceeds(MOST_AT_END) & (ends.min() <= rarer) if hidden else piled
+    piled = above_many & (ends > PILED * beside)
+    too_many = above_most & (ends.min() <= rarer) if hidden else piled
     for end, clip, at in ((declared.lo, domain.lo, 0), (declared.hi, domain.hi, 1)):
         if too_many[at] and end == clip != 0:
             return end, min(float(ends[at]) / rows, 1.0)
