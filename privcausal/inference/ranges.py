@@ -402,7 +402,23 @@ def outcome_window(
         Noise sd of the fitted function per unit of half the interval's width.
     """
     grid = np.r_[0.0, borders] / bounds.width
-    share = _shares(counts, noise_sd, count, grid)
+    # shares of the bins: detected counts, and normal distributions averaged by likelihood
+    share = counts / max(counts.sum(), 1.0)
+    if noise_sd:
+        centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
+        spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
+        below = ndtr((grid - centres) / spreads)
+        below[..., 0], below[..., -1] = 0.0, 1.0
+        laws = count * np.diff(below, axis=-1).reshape(-1, len(counts))
+        chance = likelihoods(counts, noise_sd, laws)
+        model = chance @ laws / chance.sum()
+        keep = signal_share(counts - model, noise_sd**2)
+        seen = counts > STANDS_OUT * noise_sd
+        mixed = np.where(seen, (1 - keep) * model + keep * counts, 0.0)
+        # rows that the detected bins lack lie elsewhere, as the model has them
+        lacking = max(count - mixed.sum(), 0.0)
+        mixed += np.where(seen, 0.0, model) * lacking / max(model[~seen].sum(), 1.0)
+        share = mixed / mixed.sum()
     upper, middle = np.r_[0.0, np.cumsum(share)], 0.5 * (grid[1:] + grid[:-1])
     variance = float(share @ middle**2 - (share @ middle) ** 2)
     wrong = PRIORS.window_explained * variance * PRIORS.window_doubt**2
@@ -421,27 +437,6 @@ def outcome_window(
     variance = max(float(share @ clipped**2 - (share @ clipped) ** 2), inside) / kept**2
     variance = bounds.width**2 * max(variance, least**2)
     return MeanWindow(Interval(*(bounds.lo + bounds.width * limits)), kept, variance)
-
-
-def _shares(counts: Vector, noise_sd: float, count: float, grid: Vector) -> Vector:
-    """Shares of the bins: detected counts, and normal distributions averaged by likelihood."""
-    if noise_sd == 0:
-        return np.asarray(counts / max(counts.sum(), 1.0))
-    centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
-    spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
-    below = ndtr((grid - centres) / spreads)
-    below[..., 0], below[..., -1] = 0.0, 1.0
-    laws = count * np.diff(below, axis=-1).reshape(-1, len(counts))
-    chance = likelihoods(counts, noise_sd, laws)
-    model = chance @ laws / chance.sum()
-    keep = signal_share(counts - model, noise_sd**2)
-    seen = counts > STANDS_OUT * noise_sd
-    mixed = np.where(seen, (1 - keep) * model + keep * counts, 0.0)
-    # rows that the detected bins lack lie elsewhere, as the model has them
-    mixed += (
-        np.where(seen, 0.0, model) * max(count - mixed.sum(), 0.0) / max(model[~seen].sum(), 1.0)
-    )
-    return np.asarray(mixed / mixed.sum())
 
 
 # -- bounds that are too wide -----------------------------------------------------------------

@@ -129,9 +129,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
 
     # -- output ------------------------------------------------------------------------------
 
-    def _labels(self, labels: tables.Labels | None) -> dict[str, str]:
-        return tables.check_labels(labels, self.plan.request.formula.variables)
-
     def summary(
         self,
         alpha: float = 0.05,
@@ -170,7 +167,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         if len(terms) != len(names):
             raise CapabilityError(f"xname= must have {len(terms)} names, one for each of params.")
         named = dict(zip(terms, names, strict=True)) | ({view.left[0][1]: yname} if yname else {})
-        view = tables.with_labels(view, self._labels(labels), named)
+        display_names = tables.check_labels(labels, self.plan.request.formula.variables)
+        view = tables.with_labels(view, display_names, named)
         return summarize(replace(view, title=title or view.title), full=full)
 
     def summary2(
@@ -211,7 +209,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
                 f"A report is an HTML file, but {place.name!r} does not end in .html. Write "
                 f"{instead.format(stem=place.stem)}."
             )
-        names = self._labels(labels)
+        names = tables.check_labels(labels, self.plan.request.formula.variables)
         view = tables.with_labels(self._view(), names)
         blocks, figures = tuple(check.check for check in checks), self._figures(0.05, names)
         view = replace(view, checks=blocks, figures=figures)
@@ -251,7 +249,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         --------
         >>> ax = fit.plot("gate")
         """
-        return self._picture(kind, alpha, self._labels(labels))[1](ax)
+        names = tables.check_labels(labels, self.plan.request.formula.variables)
+        return self._picture(kind, alpha, names)[1](ax)
 
     def plot_data(self, kind: str | None = None, alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, for the kinds that the fit can draw.
