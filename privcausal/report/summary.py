@@ -685,7 +685,8 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         ends = [[[cost, private, tables.Prose((MORE,), console=True)]]]
     # Heavy rules between sections, and light rules within
     blocks = list[tables.TableBlock]()
-    for section in ([[tables.Pairs("The analysis", left, right)]], estimates, *ends):
+    head: list[tables.TableBlock] = [tables.Pairs("The analysis", left, right)]
+    for section in ([head], estimates, *ends):
         for i, part in enumerate(section):
             blocks += [tables.Rule("-" if i else "="), *part]
     return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
