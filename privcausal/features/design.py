@@ -309,10 +309,6 @@ class Column:
             return values
         return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
 
-    def natural(self, scaled: Vector) -> Vector:
-        """The original values of scaled ones; the inverse of `scale`."""
-        return self.middle + scaled / self.per_unit
-
     @property
     def middle(self) -> float:
         """The value that is scaled to 0."""

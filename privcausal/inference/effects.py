@@ -39,7 +39,7 @@ from privcausal.inference.averages import FEW_SDS, AverageEstimate, covering
 from privcausal.inference.noisy import Noisy, Reading, symmetric_matrix
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import ResultTerm
-from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.typing import Integers, Matrix, Vector
 
 # -- conditional effects with the standard deviation of their error ---------------------------
 
@@ -153,20 +153,16 @@ class Answers(Effect):
 
     def __call__(self, rows: Rows) -> Vector:
         """tau; NaN at other points, as an error would reveal that a row is not a declared point."""
-        value = np.append(self.value, np.nan)[self._at(rows)]
+        value = np.append(self.value, np.nan)[self.point_of(rows)]
         return np.asarray(np.minimum(np.maximum(value, -self.reach), self.reach))
 
     def sd(self, rows: Rows) -> Vector:
-        return np.asarray(np.append(self.spread, np.nan)[self._at(rows)])
+        return np.asarray(np.append(self.spread, np.nan)[self.point_of(rows)])
 
     def without_bands(self) -> Effect:
         return replace(self, spread=np.full_like(self.spread, np.nan))
 
-    def knows(self, rows: Rows) -> Mask:
-        """Which rows are at one of the points."""
-        return self._at(rows) >= 0
-
-    def _at(self, rows: Rows) -> Integers:
+    def point_of(self, rows: Rows) -> Integers:
         """Index of each row's point; -1 for a row at no point."""
         position = {point.tobytes(): i for i, point in enumerate(self.points)}
         points = np.ascontiguousarray(rows.scaled(self.design)[:, self.columns])

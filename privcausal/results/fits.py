@@ -542,7 +542,7 @@ class RegressionResult(Result):
         warn_beyond(design, newdata)
         x = np.ones((len(rows), 1 + len(design)))
         for j, column in enumerate(design.columns, 1):
-            x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
+            x[:, j] = column.middle + rows.scaled(design)[:, j - 1] / column.per_unit
         predicted = effects.contrasted(self._averages, x, np.zeros(len(x)))
         return frames.Prediction(
             present[:, None],
@@ -697,7 +697,7 @@ class CateResult(Result):
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
         warn_beyond(estimate.design, newdata)
         effect = self._effect
-        if isinstance(effect, effects.Answers) and not effect.knows(rows).all():
+        if isinstance(effect, effects.Answers) and (effect.point_of(rows) < 0).any():
             raise CapabilityError(
                 f"The effect was released only at the {len(effect.points)} points of queries=. "
                 "Omit queries= to release the whole function."
