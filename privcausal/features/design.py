@@ -285,7 +285,7 @@ SINGULAR = 1e-9
 """Singular value, relative to the largest, of columns that differ by rounding only. By hand."""
 _GRID = 257  # prime, so that any stride gives a variable the same uniform distribution
 
-UNDECLARED = "<\x1fundeclared>"
+UNDECLARED_LABEL = "<\x1fundeclared>"
 """Label of undeclared levels, in further brackets if a variable or a label contains it; labels may
 be estimated. A formula cannot contain control characters, so column names contain this label only
 for undeclared levels."""
@@ -370,7 +370,7 @@ class Design:
         self._contrasts = {f.variables[0] for f in factors if f.kind == "contrast"}
         domains = [self.schema[name] for name in self.variables]
         labels = [label for d in domains if isinstance(d, Levels) for label in d.labels]
-        self._undeclared = UNDECLARED
+        self._undeclared = UNDECLARED_LABEL
         while any(self._undeclared in text for text in (*self.variables, *labels)):
             self._undeclared = f"<{self._undeclared}>"
         # Numbers that a term compares with each numeric variable

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcausal.features.basis import FEW_ROWS, combine
-from privcausal.features.design import UNDECLARED as MARKER
+from privcausal.features.design import UNDECLARED_LABEL as MARKER
 from privcausal.features.design import Design
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
