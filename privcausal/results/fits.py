@@ -819,15 +819,17 @@ class CateResult(Result):
             columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
             return pd.DataFrame(rows, columns=columns)
 
-        def draw(ax: Any) -> Any:
-            shapes = self._shapes(alpha)
-            renamed = [
-                replace(shape, name=tables.relabelled(shape.name, labels)) for shape in shapes
-            ]
-            return plots.effect_plot(renamed, ax=ax)
-
         return {
-            "effect": (effect, draw),
+            "effect": (
+                effect,
+                lambda ax: plots.effect_plot(
+                    [
+                        replace(shape, name=tables.relabelled(shape.name, labels))
+                        for shape in self._shapes(alpha)
+                    ],
+                    ax=ax,
+                ),
+            ),
             **super()._pictures(alpha, labels),
             "uplift": (gains, lambda ax: uplift(gains(), ax=ax, alpha=alpha)),
         }
@@ -944,14 +946,15 @@ class EventStudyResult(Result):
             bands = bands[["conf_low", "conf_high"]].set_axis(["band_low", "band_high"], axis=1)
             return frame.join(bands).iloc[:-1].dropna()
 
-        def draw(ax: Any) -> Any:
-            request = self.plan.request
-            panel = request.trust.panel
-            numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
-            time = tables.relabelled(panel.time, labels) if numeric else "periods"
-            return plots.event_plot(events(), time, ax=ax, alpha=alpha)
-
-        return {"event": (events, draw), **super()._pictures(alpha, labels)}
+        request = self.plan.request
+        panel = request.trust.panel
+        numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
+        time = tables.relabelled(panel.time, labels) if numeric else "periods"
+        drawing = partial(plots.event_plot, time=time, alpha=alpha)
+        return {
+            "event": (events, lambda ax: drawing(events(), ax=ax)),
+            **super()._pictures(alpha, labels),
+        }
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
         events, draw = self._pictures(alpha, labels)["event"]
