@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
@@ -454,13 +455,8 @@ PRODUCT_SDS = 2.5
 rows would determine the norm."""
 
 
-@dataclass(frozen=True, eq=False)
-class Index:
-    """A released linear combination of additive features, standardized and clipped."""
-
-    coef: Vector
-    shift: float
-    scale: float
+Index: TypeAlias = tuple[Vector, float, float]
+"""Coefficients of a released linear combination of additive features, and its mean and sd."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -579,8 +575,8 @@ class Interactions(Shortened):
     def _indices(self, rows: Rows) -> tuple[Singles, ...]:
         """Both indices, or an empty tuple."""
         places = []
-        for index in self.indices or ():
-            place = (self.features.total(index.coef)(rows) - index.shift) / index.scale
+        for coef, shift, scale in self.indices or ():
+            place = (self.features.total(coef)(rows) - shift) / scale
             places.append(np.clip(place, -PRODUCT_SDS, PRODUCT_SDS).astype(np.float32))
         return tuple(places)
 
@@ -634,12 +630,12 @@ def index_splits(
     """
     sums = [features.total(coef)(rows) for coef in coefs]
     first, second = (
-        Index(coef, float(total.mean()), float(total.std()) + 1e-12)
+        (coef, float(total.mean()), float(total.std()) + 1e-12)
         for coef, total in zip(coefs, sums, strict=True)
     )
     splits = []
-    for k, index in enumerate((first, second)):
-        place = np.clip((sums[k] - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS)
+    for k, (_, shift, scale) in enumerate((first, second)):
+        place = np.clip((sums[k] - shift) / scale, -PRODUCT_SDS, PRODUCT_SDS)
         for share in np.arange(1, number + 1) / (number + 1):
             below = np.quantile(place, share, method="lower")
             below = (

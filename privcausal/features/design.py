@@ -10,6 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -157,7 +158,19 @@ def _as_table(columns: Mapping[Any, Any]) -> Any:
 
 def header(frame: Any) -> domains_of.Header:
     """Names and kinds of the columns, from data types alone."""
-    kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
+    import narwhals as nw
+
+    kinds: dict[str, domains_of.ColumnKind] = {}
+    for name, dtype in frame.schema.items():
+        kinds[name] = "other"
+        if dtype in (nw.Int128, nw.UInt128):  # Arrow lacks these; only an empty table could pass
+            continue
+        if dtype.is_numeric():
+            kinds[name] = "numeric"
+        elif dtype == nw.Boolean:
+            kinds[name] = "bool"
+        elif dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object) or isinstance(dtype, nw.Enum):
+            kinds[name] = "text"
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
     objects = set()
     for name in (name for name, kind in kinds.items() if kind == "text"):
@@ -183,20 +196,6 @@ def holds_objects(series: Any) -> bool:
     return native == np.dtype(object) if isinstance(native, np.dtype) else series.dtype == nw.Object
 
 
-def _kind(dtype: Any) -> domains_of.ColumnKind:
-    import narwhals as nw
-
-    if dtype in (nw.Int128, nw.UInt128):  # Arrow lacks these; only an empty table could pass
-        return "other"
-    if dtype.is_numeric():
-        return "numeric"
-    if dtype == nw.Boolean:
-        return "bool"
-    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object) or isinstance(dtype, nw.Enum):
-        return "text"
-    return "other"
-
-
 def numbers(series: Any) -> Vector:
     """Values as float64, shape (n,); missing or unreadable values are NaN."""
     dtype = series.dtype
@@ -205,16 +204,13 @@ def numbers(series: Any) -> Vector:
             return np.asarray(series.to_numpy(), dtype=np.float64)
         except Exception:  # convert value by value instead
             pass
+    values = np.full(len(series), np.nan)
     # A warning about complex numbers would reveal one.
     with warnings.catch_warnings(action="ignore"):
-        return np.fromiter((_number(v) for v in series.to_list()), np.float64, len(series))
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except Exception:  # a value may be any object; if it raises, read it as missing
-        return math.nan
+        for row, value in enumerate(series.to_list()):
+            with suppress(Exception):  # a value may be any object; if it raises, it is missing
+                values[row] = float(value)
+    return values
 
 
 def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
@@ -289,6 +285,11 @@ SINGULAR = 1e-9
 """Singular value, relative to the largest, of columns that differ by rounding only. By hand."""
 _GRID = 257  # prime, so that any stride gives a variable the same uniform distribution
 
+UNDECLARED_LABEL = "<\x1fundeclared>"
+"""Label of undeclared levels, in further brackets if a variable or a label contains it; labels may
+be estimated. A formula cannot contain control characters, so column names contain this label only
+for undeclared levels."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -307,10 +308,6 @@ class Column:
         if self.kind == "indicator":
             return values
         return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
-
-    def natural(self, scaled: Vector) -> Vector:
-        """The original values of scaled ones; the inverse of `scale`."""
-        return self.middle + scaled / self.per_unit
 
     @property
     def middle(self) -> float:
@@ -373,7 +370,9 @@ class Design:
         self._contrasts = {f.variables[0] for f in factors if f.kind == "contrast"}
         domains = [self.schema[name] for name in self.variables]
         labels = [label for d in domains if isinstance(d, Levels) for label in d.labels]
-        self._undeclared = _unlike([*self.variables, *labels])
+        self._undeclared = UNDECLARED_LABEL
+        while any(self._undeclared in text for text in (*self.variables, *labels)):
+            self._undeclared = f"<{self._undeclared}>"
         # Numbers that a term compares with each numeric variable
         self._cuts: dict[str, list[float]] = {}
         for factor in factors:
@@ -683,18 +682,6 @@ def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Desi
 
 
 _designs = lru_cache(maxsize=64)(Design)
-
-
-def _unlike(texts: Sequence[str]) -> str:
-    """A label for undeclared levels that occurs in none of `texts`; labels may be estimated.
-
-    A formula cannot contain control characters, so column names contain this label only for
-    undeclared levels.
-    """
-    marker = "<\x1fundeclared>"
-    while any(marker in text for text in texts):
-        marker = f"<{marker}>"
-    return marker
 
 
 def formulaic_terms(terms: Sequence[Term]) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import numpy as np
 from scipy.stats import ncx2, norm, t
@@ -613,15 +612,11 @@ def covering(
 
 
 BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
+BIAS_QUANTILES = covering(USUAL_Z, BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
 """`folded_quantile` is exact at these ratios of bias and standard error."""
 
 
 def folded_quantile(ratio: Vector) -> Vector:
     """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`covering`)."""
     beyond = np.maximum(ratio - FAR_BOUND, 0.0)
-    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()) + beyond)
-
-
-@cache
-def _quantiles() -> Vector:
-    return covering(USUAL_Z, BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
+    return np.asarray(np.interp(ratio, BIAS_RATIOS, BIAS_QUANTILES) + beyond)

@@ -160,22 +160,8 @@ def shrunk(totals: CellTotals, points: Matrix, propensity: float | None) -> tupl
     propensity : float or None
         A trial's known share of treated rows; it links the counts of the two arms.
     """
-    spans, noise, half = _spans(points), totals.count_variance, totals.half
-    if propensity is None:
-        rows = np.stack([_smooth(totals.count[:, t], noise, spans) for t in (0, 1)], axis=1)
-    else:
-        both = _smooth(totals.count.sum(axis=1), 2 * noise, spans)
-        rows = both[:, None] * np.array([1 - propensity, propensity])
-    overall = totals.total.sum() / max(float(totals.count.sum()), 1.0)
-    middle = float(np.clip(overall, -half, half))
-    sd = np.sqrt(totals.sampled * rows + totals.total_variance + middle**2 * noise)
-    sums = (totals.total - middle * totals.count) / sd
-    effect, root = _average(sums, rows / sd, spans, half)
-    return np.clip(effect, -2 * half, 2 * half), root
-
-
-def _spans(points: Matrix) -> dict[str, Matrix]:
-    """Functions over the cells that span each process, of mean square one, shape (cells, r)."""
+    noise, half = totals.count_variance, totals.half
+    # functions over the cells that span each process, of mean square one, shape (cells, r)
     centred = points - points.mean(axis=0)
     spread = np.sqrt((centred**2).mean(axis=0))
     varying = centred[:, spread > 0] / spread[spread > 0]
@@ -194,7 +180,19 @@ def _spans(points: Matrix) -> dict[str, Matrix]:
         spans[name] = span / size if size > 1e-9 else np.zeros((len(points), 0))
     if len(points) <= ALONE_UP_TO:
         spans["alone"] = np.eye(len(points))
-    return {name: span for name, span in spans.items() if span.size}
+    spans = {name: span for name, span in spans.items() if span.size}
+    # noisy counts become rows, and sums are standardized
+    if propensity is None:
+        rows = np.stack([_smooth(totals.count[:, t], noise, spans) for t in (0, 1)], axis=1)
+    else:
+        both = _smooth(totals.count.sum(axis=1), 2 * noise, spans)
+        rows = both[:, None] * np.array([1 - propensity, propensity])
+    overall = totals.total.sum() / max(float(totals.count.sum()), 1.0)
+    middle = float(np.clip(overall, -half, half))
+    sd = np.sqrt(totals.sampled * rows + totals.total_variance + middle**2 * noise)
+    sums = (totals.total - middle * totals.count) / sd
+    effect, root = _average(sums, rows / sd, spans, half)
+    return np.clip(effect, -2 * half, 2 * half), root
 
 
 def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
@@ -323,23 +321,23 @@ def curves(totals: CellTotals, ranking: Vector) -> dict[str, Curve]:
     totals_drawn = total + mean * moved + rng.standard_normal(size) * np.sqrt(sampled)
     by_name = {}
     for name in ("uplift", "qini"):
-        share, gain = _gains(count, total, half, name)
-        drawn = _gains(counts_drawn, totals_drawn, half, name)
+        share, gain, area = _gains(count, total, half, name)
+        _, gains_drawn, areas_drawn = _gains(counts_drawn, totals_drawn, half, name)
         end = float(gain[-1])
         by_name[name] = Curve(
             share=share,
             gain=gain,
-            spread=np.asarray(drawn[1].std(axis=0)),
+            spread=np.asarray(gains_drawn.std(axis=0)),
             random=share * end,
-            area=float(_area(share, gain)),
-            area_spread=float(_area(*drawn).std()),
+            area=float(area),
+            area_spread=float(areas_drawn.std()),
             random_area=0.5 * end,
         )
     return by_name
 
 
-def _gains(count: Matrix, total: Matrix, half: float, name: str) -> tuple[Vector, Vector]:
-    """Shares and gains at the ends of cells, shape (..., cells + 1), from 0."""
+def _gains(count: Matrix, total: Matrix, half: float, name: str) -> tuple[Vector, Vector, Vector]:
+    """Shares and gains at the ends of cells, shape (..., cells + 1), from 0, and the area below."""
     n = np.cumsum(np.maximum(count, 0.0), axis=-2)
     mean = np.clip(np.cumsum(total, axis=-2) / np.maximum(n, 1.0), -half, half)
     effect = mean[..., 1] - mean[..., 0]
@@ -347,13 +345,11 @@ def _gains(count: Matrix, total: Matrix, half: float, name: str) -> tuple[Vector
     share = both / np.maximum(both[..., -1:], 1.0)
     scale = share if name == "uplift" else n[..., 1] / np.maximum(n[..., -1:, 1], 1.0)
     start = np.zeros((*share.shape[:-1], 1))
-    return np.concatenate([start, share], axis=-1), np.concatenate([start, scale * effect], axis=-1)
-
-
-def _area(share: Vector, gain: Vector) -> Vector:
-    """Area by the trapezoidal rule along the last axis."""
+    share = np.concatenate([start, share], axis=-1)
+    gain = np.concatenate([start, scale * effect], axis=-1)
+    # by the trapezoidal rule
     step, height = np.diff(share, axis=-1), 0.5 * (gain[..., 1:] + gain[..., :-1])
-    return np.asarray((step * height).sum(axis=-1))
+    return share, gain, np.asarray((step * height).sum(axis=-1))
 
 
 # -- how many cells ---------------------------------------------------------------------------

@@ -125,11 +125,6 @@ class AbsHistogram:
     tail: float = 0.0
 
     @property
-    def typical(self) -> Vector:
-        """A value inside each bin."""
-        return np.asarray(PRIORS.bin_typical * self.edges)
-
-    @property
     def total(self) -> float:
         return float(max(self.counts.sum(), 1.0))
 
@@ -140,11 +135,13 @@ class AbsHistogram:
 
     def excess(self, cut: float) -> float:
         """Mean of (|score| - cut)+ according to the histogram."""
-        return float(self.counts @ np.maximum(self.typical - cut, 0.0)) / self.total
+        typical = PRIORS.bin_typical * self.edges  # a value inside each bin
+        return float(self.counts @ np.maximum(typical - cut, 0.0)) / self.total
 
     def rms(self, cut: float) -> float:
         """Root mean square of the score clipped at `cut`."""
-        return float(np.sqrt(self.counts @ np.minimum(self.typical, cut) ** 2 / self.total))
+        typical = PRIORS.bin_typical * self.edges
+        return float(np.sqrt(self.counts @ np.minimum(typical, cut) ** 2 / self.total))
 
     def below(self, cut: float) -> float:
         """Share of scores below `cut`."""

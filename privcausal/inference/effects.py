@@ -39,7 +39,7 @@ from privcausal.inference.averages import FEW_SDS, AverageEstimate, covering
 from privcausal.inference.noisy import Noisy, Reading, symmetric_matrix
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import ResultTerm
-from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.typing import Integers, Matrix, Vector
 
 # -- conditional effects with the standard deviation of their error ---------------------------
 
@@ -153,20 +153,16 @@ class Answers(Effect):
 
     def __call__(self, rows: Rows) -> Vector:
         """tau; NaN at other points, as an error would reveal that a row is not a declared point."""
-        value = np.append(self.value, np.nan)[self._at(rows)]
+        value = np.append(self.value, np.nan)[self.point_of(rows)]
         return np.asarray(np.minimum(np.maximum(value, -self.reach), self.reach))
 
     def sd(self, rows: Rows) -> Vector:
-        return np.asarray(np.append(self.spread, np.nan)[self._at(rows)])
+        return np.asarray(np.append(self.spread, np.nan)[self.point_of(rows)])
 
     def without_bands(self) -> Effect:
         return replace(self, spread=np.full_like(self.spread, np.nan))
 
-    def knows(self, rows: Rows) -> Mask:
-        """Which rows are at one of the points."""
-        return self._at(rows) >= 0
-
-    def _at(self, rows: Rows) -> Integers:
+    def point_of(self, rows: Rows) -> Integers:
         """Index of each row's point; -1 for a row at no point."""
         position = {point.tobytes(): i for i, point in enumerate(self.points)}
         points = np.ascontiguousarray(rows.scaled(self.design)[:, self.columns])
@@ -340,14 +336,41 @@ def ratio_limits(
     none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
     if not (np.isfinite(risk).all() and np.isfinite(cov).all()):
         return none
-    low, high = _extremes(kind, risk, cov, z)
+    # extremes of the logarithm over the ellipse, which may contain risks of 0 or 1
+    values, vectors = np.linalg.eigh(cov)
+    root = z * vectors * np.sqrt(np.maximum(values, 0.0))
+    reach = np.sqrt((root**2).sum(axis=1))
+
+    def log_at(angle: float, sign: float = 1.0) -> float:
+        return sign * _log_ratio(kind, risk + root @ np.array([np.cos(angle), np.sin(angle)]))
+
+    least, most = risk - reach, risk + reach
+    no_low = least[1] <= 0 or (kind == "OR" and most[0] >= 1)
+    no_high = least[0] <= 0 or (kind == "OR" and most[1] >= 1)
+    step = 2 * np.pi / ANGLES
+    angles = np.arange(ANGLES) * step
+    logs = np.array([log_at(angle) for angle in angles]) if not (no_low and no_high) else angles
+    ends = [-np.inf, np.inf]
+    for end, (sign, unlimited) in enumerate(((1.0, no_low), (-1.0, no_high))):
+        if not unlimited:
+            inside = np.where(np.isfinite(logs), sign * logs, np.inf)
+            middle = float(angles[int(np.argmin(inside))])
+            near = minimize_scalar(
+                log_at,
+                args=(sign,),
+                bounds=(middle - step, middle + step),
+                method="bounded",
+                options={"xatol": 1e-10},
+            )
+            ends[end] = sign * min(float(near.fun), float(inside.min()))
+    low, high = (float(np.exp(end)) for end in ends)
     if not ((risk > 0) & ((risk < 1) | (kind == "RR"))).all():
-        return none._replace(low=float(np.exp(low)), high=float(np.exp(high)))
+        return none._replace(low=low, high=high)
     slope = np.array([-1.0, 1.0]) / (risk * (1 - risk) if kind == "OR" else risk)
     value = float(np.exp(_log_ratio(kind, risk)))
     error, alone = (value * float(np.sqrt(slope @ part @ slope)) for part in (random, sampling))
     bias = value * float(np.abs(slope) @ averages.clipping[rows])
-    return RatioLimits(value, error, bias, float(np.exp(low)), float(np.exp(high)), alone)
+    return RatioLimits(value, error, bias, low, high, alone)
 
 
 def _log_ratio(kind: str, risk: Vector) -> float:
@@ -359,36 +382,6 @@ def _log_ratio(kind: str, risk: Vector) -> float:
             return ratio
         control, treated = np.log(np.maximum(1 - risk, 0.0))
         return ratio - float(treated - control)
-
-
-def _extremes(kind: str, risk: Vector, cov: Matrix, z: float) -> tuple[float, float]:
-    """Least and largest logarithm over the ellipse, which may contain risks of 0 or 1."""
-    values, vectors = np.linalg.eigh(cov)
-    root = z * vectors * np.sqrt(np.maximum(values, 0.0))
-    reach = np.sqrt((root**2).sum(axis=1))
-
-    def at(angle: float) -> float:
-        return _log_ratio(kind, risk + root @ np.array([np.cos(angle), np.sin(angle)]))
-
-    low, high = risk - reach, risk + reach
-    no_low = low[1] <= 0 or (kind == "OR" and high[0] >= 1)
-    no_high = low[0] <= 0 or (kind == "OR" and high[1] >= 1)
-    step = 2 * np.pi / ANGLES
-    angles = np.arange(ANGLES) * step
-    logs = np.array([at(angle) for angle in angles]) if not (no_low and no_high) else angles
-
-    def best(sign: float) -> float:
-        inside = np.where(np.isfinite(logs), sign * logs, np.inf)
-        middle = float(angles[int(np.argmin(inside))])
-        near = minimize_scalar(
-            lambda angle: sign * at(angle),
-            bounds=(middle - step, middle + step),
-            method="bounded",
-            options={"xatol": 1e-10},
-        )
-        return sign * min(float(near.fun), float(inside.min()))
-
-    return -np.inf if no_low else best(1.0), np.inf if no_high else best(-1.0)
 
 
 # -- slopes on treatments, and the ratio of two slopes on an instrument -----------------------

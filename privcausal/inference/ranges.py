@@ -75,7 +75,20 @@ def visible_cells(
     runs : sequence of int
         Lengths of runs of cells that are tested together.
     """
-    sure, likely = (_detected(counts, noise_sd, looks, chance, runs) for chance in (luck, error))
+    size, cells = len(counts), []
+    tests = sum(max(size - length + 1, 0) for length in runs)
+    for chance in (luck, error):
+        stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
+        marks = bytearray(size)  # slices of an array would take most of a fit's time
+        for length in (length for length in runs if length <= size):
+            totals = sliding_window_view(counts, length).sum(axis=1)
+            for start in np.flatnonzero(totals > max(stands_out * np.sqrt(length), 0.0)).tolist():
+                if not any(marks[start : start + length]):
+                    # drop the last cells of a run whose counts are below one noise sd
+                    run = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
+                    marks[start : start + run] = b"\1" * run
+        cells.append(np.frombuffer(marks, bool).copy())
+    sure, likely = cells
     if not sure.any():
         return likely
     at = np.flatnonzero(sure | likely)
@@ -83,25 +96,6 @@ def visible_cells(
     detected = sure.copy()
     detected[at[np.isin(near, near[sure[at]])]] = True
     return detected
-
-
-def _detected(
-    counts: Vector, noise_sd: float, looks: int, chance: float, runs: Sequence[int]
-) -> Mask:
-    size = len(counts)
-    tests = sum(max(size - length + 1, 0) for length in runs)
-    stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
-    detected = bytearray(size)  # slices of an array would take most of a fit's time
-    for length in runs:
-        if length > size:
-            break
-        totals = sliding_window_view(counts, length).sum(axis=1)
-        for start in np.flatnonzero(totals > max(stands_out * np.sqrt(length), 0.0)).tolist():
-            if not any(detected[start : start + length]):
-                # drop the last cells of a run whose counts are below one noise sd
-                run = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
-                detected[start : start + run] = b"\1" * run
-    return np.frombuffer(detected, bool).copy()
 
 
 def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
@@ -408,7 +402,23 @@ def outcome_window(
         Noise sd of the fitted function per unit of half the interval's width.
     """
     grid = np.r_[0.0, borders] / bounds.width
-    share = _shares(counts, noise_sd, count, grid)
+    # shares of the bins: detected counts, and normal distributions averaged by likelihood
+    share = counts / max(counts.sum(), 1.0)
+    if noise_sd:
+        centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
+        spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
+        below = ndtr((grid - centres) / spreads)
+        below[..., 0], below[..., -1] = 0.0, 1.0
+        laws = count * np.diff(below, axis=-1).reshape(-1, len(counts))
+        chance = likelihoods(counts, noise_sd, laws)
+        model = chance @ laws / chance.sum()
+        keep = signal_share(counts - model, noise_sd**2)
+        seen = counts > STANDS_OUT * noise_sd
+        mixed = np.where(seen, (1 - keep) * model + keep * counts, 0.0)
+        # rows that the detected bins lack lie elsewhere, as the model has them
+        lacking = max(count - mixed.sum(), 0.0)
+        mixed += np.where(seen, 0.0, model) * lacking / max(model[~seen].sum(), 1.0)
+        share = mixed / mixed.sum()
     upper, middle = np.r_[0.0, np.cumsum(share)], 0.5 * (grid[1:] + grid[:-1])
     variance = float(share @ middle**2 - (share @ middle) ** 2)
     wrong = PRIORS.window_explained * variance * PRIORS.window_doubt**2
@@ -427,27 +437,6 @@ def outcome_window(
     variance = max(float(share @ clipped**2 - (share @ clipped) ** 2), inside) / kept**2
     variance = bounds.width**2 * max(variance, least**2)
     return MeanWindow(Interval(*(bounds.lo + bounds.width * limits)), kept, variance)
-
-
-def _shares(counts: Vector, noise_sd: float, count: float, grid: Vector) -> Vector:
-    """Shares of the bins: detected counts, and normal distributions averaged by likelihood."""
-    if noise_sd == 0:
-        return np.asarray(counts / max(counts.sum(), 1.0))
-    centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
-    spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
-    below = ndtr((grid - centres) / spreads)
-    below[..., 0], below[..., -1] = 0.0, 1.0
-    laws = count * np.diff(below, axis=-1).reshape(-1, len(counts))
-    chance = likelihoods(counts, noise_sd, laws)
-    model = chance @ laws / chance.sum()
-    keep = signal_share(counts - model, noise_sd**2)
-    seen = counts > STANDS_OUT * noise_sd
-    mixed = np.where(seen, (1 - keep) * model + keep * counts, 0.0)
-    # rows that the detected bins lack lie elsewhere, as the model has them
-    mixed += (
-        np.where(seen, 0.0, model) * max(count - mixed.sum(), 0.0) / max(model[~seen].sum(), 1.0)
-    )
-    return np.asarray(mixed / mixed.sum())
 
 
 # -- bounds that are too wide -----------------------------------------------------------------
@@ -814,17 +803,17 @@ def clipped_share(
     rows, total_sd = present_rows(counts, noise_sd, public), noise_sd * len(counts) ** 0.5
     if rows == public:
         total_sd = 0.0
-
-    def exceeds(share: float) -> Mask:
-        return np.asarray(ends > share * rows + quantile * np.hypot(noise_sd, share * total_sd))
-
+    above_many, above_most = (
+        np.asarray(ends > share * rows + quantile * np.hypot(noise_sd, share * total_sd))
+        for share in (MANY_AT_END, MOST_AT_END)
+    )
     occupied = inside[inside > float(norm.isf(FALSE_ALARMS / 2 / len(counts))) * noise_sd]
     hidden = inside.sum() <= FEW_SDS * noise_sd * len(counts) ** 0.5 and not len(occupied)
     doubt = float(norm.isf(FALSE_ALARMS)) * np.hypot(noise_sd, RARER * total_sd)
     rarer = min(quantile * noise_sd, RARER * rows - doubt)
     beside = occupied[[0, -1]] if len(occupied) else np.full(2, FEW_SDS * noise_sd)
-    piled = exceeds(MANY_AT_END) & (ends > PILED * beside)
-    too_many = exceeds(MOST_AT_END) & (ends.min() <= rarer) if hidden else piled
+    piled = above_many & (ends > PILED * beside)
+    too_many = above_most & (ends.min() <= rarer) if hidden else piled
     for end, clip, at in ((declared.lo, domain.lo, 0), (declared.hi, domain.hi, 1)):
         if too_many[at] and end == clip != 0:
             return end, min(float(ends[at]) / rows, 1.0)

@@ -177,16 +177,15 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
     beta = np.zeros(len(moments.cross))
     for _ in range(FIXED_POINT_ROUNDS if moments.gram_sd else 1):
         noise = noise_cov(moments, beta)
-        problem = _Problem(moments, prior, gram, design, noise)
+        problem = moments, prior, gram, design, noise
         if len(x) == 1 and not prior.fit_noise:
-            evidence = -problem.objective(x)[0]
+            evidence = -objective(x, *problem)[0]
         else:
             best = minimize(
-                problem.objective, x, jac=True, method="L-BFGS-B", options={"maxiter": 60}
+                objective, x, problem, jac=True, method="L-BFGS-B", options={"maxiter": 60}
             )
             x, evidence = best.x, -float(best.fun)
-        variances, noise_var = problem.variances(x)
-        factor = factored(problem.total(variances, noise_var))
+        variances, noise_var, factor = _variances(x, *problem)
         gain = variances[:, None] * design.T
         theta = gain @ solve(factor, moments.cross)
         cov = np.diag(variances) - gain @ solve(factor, gain.T)
@@ -220,49 +219,43 @@ def of_nothing(moments: Moments) -> float:
     return -float(np.log(lower.diagonal()).sum()) - 0.5 * float(moments.cross @ z)
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """The marginal likelihood at x: the groups' log variances, and the log of the noise factor."""
+def objective(
+    x: Vector, moments: Moments, prior: Prior, gram: Matrix, design: Matrix, noise: Matrix
+) -> tuple[float, Vector]:
+    """Negative log marginal likelihood at x, and its gradient.
 
-    moments: Moments
-    prior: Prior
-    gram: Matrix
-    design: Matrix
-    noise: Matrix
+    x has the log variances of the groups, then the log of the noise factor. `gram` is the positive
+    part of the Gram, `design` is `gram` times the basis, and `noise` is the `noise_cov`.
+    """
+    t, s2, factor = _variances(x, moments, prior, gram, design, noise)
+    b, shift = moments.cross, x[:-1] - prior.log_var
+    # without a basis the design is the Gram
+    same, d = prior.basis is None, design.shape[1]
+    right = (design, b[:, None]) if same else (design, gram, b[:, None])
+    solved = solve(factor, np.concatenate(right, axis=1))
+    inv_design, inv_gram, z = solved[:, :d], solved[:, -1 - len(b) : -1], solved[:, -1]
+    value = 2 * np.log(factor.diagonal()).sum() + b @ z + prior.pull * shift @ shift
+    by_coef = t * ((inv_design * design).sum(0) - (design.T @ z) ** 2)
+    grad = np.bincount(prior.group, by_coef, len(x))[1:] + 2 * prior.pull * shift
+    noise_grad = 0.0
+    if prior.fit_noise:
+        value += PRIORS.noise_pull * x[-1] ** 2
+        noise_grad = s2 * float(inv_gram.trace() - z @ gram @ z)
+        noise_grad += 2 * PRIORS.noise_pull * x[-1]
+    return 0.5 * float(value), 0.5 * np.append(grad, noise_grad)
 
-    def variances(self, x: Vector) -> tuple[Vector, float]:
-        """Prior variances of the coefficients, and the residual variance."""
-        by_group, centre = np.empty(len(x)), self.prior.log_var  # in the unit of the outcome
-        near = np.minimum(np.maximum(x[:-1], centre - FAR_VARIANCE), centre + FAR_VARIANCE)
-        by_group[0], by_group[1:] = self.prior.fixed, np.exp(near)
-        log_noise = min(max(float(x[-1]), -FAR_NOISE), FAR_NOISE)
-        noise = np.exp(log_noise) if self.prior.fit_noise else 1.0
-        t = by_group[self.prior.group] * self.prior.scale**2
-        return t, float(self.moments.noise_var * noise)
 
-    def total(self, t: Vector, s2: float) -> Matrix:
-        """Covariance of the cross moments."""
-        return np.asarray(s2 * self.gram + self.noise + (self.design * t) @ self.design.T)
-
-    def objective(self, x: Vector) -> tuple[float, Vector]:
-        """Negative log marginal likelihood and its gradient in (log variances, log noise)."""
-        t, s2 = self.variances(x)
-        b, shift = self.moments.cross, x[:-1] - self.prior.log_var
-        factor = factored(self.total(t, s2))
-        # without a basis the design is the Gram
-        same, d = self.prior.basis is None, self.design.shape[1]
-        right = (self.design, b[:, None]) if same else (self.design, self.gram, b[:, None])
-        solved = solve(factor, np.concatenate(right, axis=1))
-        inv_design, inv_gram, z = solved[:, :d], solved[:, -1 - len(b) : -1], solved[:, -1]
-        value = 2 * np.log(factor.diagonal()).sum() + b @ z + self.prior.pull * shift @ shift
-        by_coef = t * ((inv_design * self.design).sum(0) - (self.design.T @ z) ** 2)
-        grad = np.bincount(self.prior.group, by_coef, len(x))[1:] + 2 * self.prior.pull * shift
-        noise_grad = 0.0
-        if self.prior.fit_noise:
-            value += PRIORS.noise_pull * x[-1] ** 2
-            noise_grad = s2 * float(inv_gram.trace() - z @ self.gram @ z)
-            noise_grad += 2 * PRIORS.noise_pull * x[-1]
-        return 0.5 * float(value), 0.5 * np.append(grad, noise_grad)
+def _variances(
+    x: Vector, moments: Moments, prior: Prior, gram: Matrix, design: Matrix, noise: Matrix
+) -> tuple[Vector, float, Matrix]:
+    """Prior variances of the coefficients, the residual variance, and a root of Cov(cross)."""
+    by_group, centre = np.empty(len(x)), prior.log_var  # in the unit of the outcome
+    near = np.minimum(np.maximum(x[:-1], centre - FAR_VARIANCE), centre + FAR_VARIANCE)
+    by_group[0], by_group[1:] = prior.fixed, np.exp(near)
+    log_noise = min(max(float(x[-1]), -FAR_NOISE), FAR_NOISE)
+    t = by_group[prior.group] * prior.scale**2
+    s2 = float(moments.noise_var * (np.exp(log_noise) if prior.fit_noise else 1.0))
+    return t, s2, factored(np.asarray(s2 * gram + noise + (design * t) @ design.T))
 
 
 def factored(cov: Matrix) -> Matrix:

@@ -290,30 +290,29 @@ PICTURE_NAME = 30
 AS_TYPED: dict[str, Any] = {"parse_math": False}
 
 
-def axes_of(ax: Axes | None, height: float) -> Axes:
-    """The given axes, or new pyplot axes with this height in inches."""
-    if ax is not None:
-        if not hasattr(ax, "spines"):
-            raise CapabilityError(
-                f"ax= must be matplotlib axes, not a value of type {type(ax).__name__}."
-            )
-        return ax
-    import matplotlib.pyplot as plt
+def axes_of(ax: Axes | None, height: float, *, grid: str = "y") -> Axes:
+    """The given axes, or new pyplot axes with this height in inches, in a plain style.
 
-    return plt.subplots(figsize=(6.4, height), layout="constrained")[1]
+    They have no box, dark labels, and light grid lines across the direction `grid`, if any.
+    """
+    if ax is None:
+        import matplotlib.pyplot as plt
 
-
-def calm(ax: Axes, across: str) -> None:
-    """A plain style: no box, light grid lines across one direction, dark labels."""
+        ax = plt.subplots(figsize=(6.4, height), layout="constrained")[1]
+    elif not hasattr(ax, "spines"):
+        raise CapabilityError(
+            f"ax= must be matplotlib axes, not a value of type {type(ax).__name__}."
+        )
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(GREY)
     ax.tick_params(colors=INK, labelsize=9, color=GREY)
     ax.xaxis.label.set_color(INK)
     ax.yaxis.label.set_color(INK)
     ax.set_axisbelow(True)
-    if across:
+    if grid:
         # Mypy wants the literals "x" and "y".
-        ax.grid(axis=across, color=PALE, linewidth=0.7)  # type: ignore[arg-type]
+        ax.grid(axis=grid, color=PALE, linewidth=0.7)  # type: ignore[arg-type]
+    return ax
 
 
 def titles(ax: Axes, title: str, below: str) -> None:
@@ -380,8 +379,8 @@ def xlabel(ax: Axes, text: str) -> None:
 def row_axes(ax: Axes | None, names: Iterable[object], *, grid: bool = True) -> tuple[Axes, Vector]:
     """Axes with a row per name from the top, and the rows' heights."""
     labels = [_wrapped(tables.clean(name), PICTURE_NAME) for name in names]
-    ax = axes_of(ax, height=1.2 + 0.34 * max(len(labels), 1))
-    calm(ax, across="x" if grid else "")
+    height = 1.2 + 0.34 * max(len(labels), 1)
+    ax = axes_of(ax, height, grid="x" if grid else "")
     places = -np.arange(len(labels), dtype=float)
     ax.set_yticks(places, labels, **AS_TYPED)
     ax.tick_params(axis="y", length=0)
@@ -469,7 +468,7 @@ def effect_plot(
             )
     low, high = ylim or effect_limits(shapes)
     for shape, panel in zip(shapes, panels[:count], strict=True):
-        calm(panel, across="y")
+        axes_of(panel, 2.8)
         panel.axhline(0, **ZERO_LINE)
         if shape.kind == "levels":
             places, band = np.arange(len(shape.grid), dtype=float), "bars"
@@ -682,7 +681,6 @@ def uplift_plot(
         share at random).
     """
     ax = axes_of(ax, height=3.2)
-    calm(ax, across="y")
     x = 100 * finite(curve["share"])
     draw_band(ax, x, curve["conf_low"], curve["conf_high"], curve["gain"])
     ax.plot(x, finite(curve["random"]), color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
@@ -702,7 +700,6 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         Columns false_alarms and power, shares from 0 to 1.
     """
     ax = axes_of(ax, height=3.2)
-    calm(ax, across="y")
     x, y = (100 * finite(curve[name]) for name in ("false_alarms", "power"))
     ax.fill_between(x, x, y, color=BLUE, alpha=0.15, linewidth=0)
     ax.plot(x, y, color=BLUE, linewidth=1.8)
@@ -779,8 +776,7 @@ def plan_plot(
     by : {"eps", "n"}
         The horizontal axis; both axes are logarithmic.
     """
-    ax = axes_of(ax, height=3.6)
-    calm(ax, across="both")
+    ax = axes_of(ax, height=3.6, grid="both")
     other = "n" if by == "eps" else "eps"
     values = plan[other].unique().tolist()
     for number, value in enumerate(values):
@@ -825,8 +821,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         Columns n, eps, weight (of privacy), utility (0 to 1). The best epsilon of each line is
         marked.
     """
-    ax = axes_of(ax, height=3.6)
-    calm(ax, across="both")
+    ax = axes_of(ax, height=3.6, grid="both")
     for number, weight in enumerate(curve["weight"].unique().tolist()):
         line = curve[curve["weight"] == weight]
         color, marker = LINES[number % len(LINES)]
@@ -891,7 +886,6 @@ def sensitivity_plot(
         Strengths that move the interval and the estimate to zero; each is marked.
     """
     ax = axes_of(ax, height=3.4)
-    calm(ax, across="y")
     x = 100 * finite(frame["strength"])
     for names, alpha_of in ((("conf_low", "conf_high"), 0.25), (("low", "high"), 0.45)):
         low, high = (finite(frame[name]) for name in names)
@@ -939,7 +933,6 @@ def event_plot(
         Index: event times as text; columns estimate, conf_low, conf_high, band_low, band_high.
     """
     ax = axes_of(ax, height=3.6)
-    calm(ax, across="y")
     x = events.index.to_numpy(dtype=float)
     ax.axhline(0, **ZERO_LINE)
     for kind, color, width in (("band", SKY, 1.4), ("conf", BLUE, 3.4)):
@@ -990,7 +983,6 @@ def survival_plot(
         Whether to shade the area between the curves, the difference of mean survival times.
     """
     ax = axes_of(ax, height=4.2)
-    calm(ax, across="y")
     arms = [(tables.clean(arm), curve) for arm, curve in curves.groupby("arm", sort=False)]
     x = finite(arms[0][1]["time"])
     for (arm, curve), color, width in zip(arms, (INK, BLUE), (1.2, 2.4), strict=True):
@@ -1061,7 +1053,6 @@ def overlap_plot(
         Names of the control arm and of the treated arm.
     """
     ax = axes_of(ax, height=3.4)
-    calm(ax, across="y")
     places = np.arange(len(frame), dtype=float)
     places[[0, -1]] += [-0.5, 0.5]  # Set the cells of clipped propensities apart.
     noise = NOISE_95 * finite(frame["std_error"])

@@ -344,13 +344,6 @@ def escape_markdown(text: object) -> str:
     return SPECIAL.sub(r"\\\1", tables.clean(text).translate(ENTITIES))
 
 
-def _pipes(columns: tuple[tables.TableColumn, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    heads = tuple(column.words or column.head for column in columns)
-    first, *others = ([escape_markdown(cell) for cell in row] for row in (heads, *rows))
-    lines = [first, [RULES[column.align] for column in columns], *others]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 FORMULA = re.compile(r"[=@]|[+-](?![\d.]|inf)")
 
 
@@ -536,19 +529,25 @@ class Summary(Strict):
         alert = [f"**{escape_markdown(self.table.alert)}**"] if self.table.alert else []
         parts = list[str]()
         for block in self.table.blocks:
+            columns, rows = list[tables.TableColumn](), list[tuple[str, ...]]()
             match block:
                 case tables.Pairs():
-                    columns = (tables.TableColumn("", "left"), tables.TableColumn("", "left"))
-                    parts.append(_pipes(columns, [*block.left, *block.right]))
+                    columns = [tables.TableColumn("", "left"), tables.TableColumn("", "left")]
+                    rows = [*block.left, *block.right]
                 case tables.TableGrid():
                     parts.append(f"*{escape_markdown(block.caption)}*")
-                    parts.append(_pipes(block.columns, block.rows))
+                    columns, rows = list(block.columns), list(block.rows)
                 case tables.Prose() if not block.console:
                     if block.heading:
                         parts.append(f"**{escape_markdown(block.heading)}**")
                     # Escape a leading dash or number, which would begin a list.
                     escaped = map(escape_markdown, block.paragraphs)
                     parts += [DASH.sub(r"\\\1", NUMBERED.sub(r"\1&#8203;", t)) for t in escaped]
+            if columns:
+                heads = tuple(column.words or column.head for column in columns)
+                first, *others = ([escape_markdown(cell) for cell in row] for row in (heads, *rows))
+                lines = [first, [RULES[column.align] for column in columns], *others]
+                parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
         return (
             "\n\n".join([*alert, f"**{escape_markdown(self.table.title)}**", *parts, *alert]) + "\n"
         )
@@ -666,11 +665,11 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         (f"{'' if view.kind == 'none' else 'Privacy: '}{promise}",)
     )
     left, right = view.left, view.right
-    ends: list[list[tables.TableBlock]]
+    ends: list[list[list[tables.TableBlock]]]
     if full:
         numbered = " ".join(f"[{i}] {note}" for i, note in enumerate(view.notes, 1))
-        notes: list[tables.TableBlock] = [tables.Prose((f"Notes: {numbered}",) if numbered else ())]
-        ends = [_ruled([*_prices(view), [private]]), notes]
+        notes = tables.Prose((f"Notes: {numbered}",) if numbered else ())
+        ends = [[*_prices(view), [private]], [[notes]]]
     else:
         complete = tuple(fact for fact in left if fact[0] == tables.COMPLETE)
         left = tuple(fact for fact in left if fact[0] not in (*ON_FULL, tables.COMPLETE))
@@ -683,10 +682,13 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         costs = [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
         costs += [view.ledger.split(REST)[0]] if view.ledger else []
         cost = tables.Prose((*alerts, *filter(None, [" ".join(costs)])))
-        ends = [[cost, private, tables.Prose((MORE,), console=True)]]
+        ends = [[[cost, private, tables.Prose((MORE,), console=True)]]]
+    # Heavy rules between sections, and light rules within
+    blocks = list[tables.TableBlock]()
     head: list[tables.TableBlock] = [tables.Pairs("The analysis", left, right)]
-    parts = [head, _ruled(estimates), *ends]
-    blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
+    for section in ([head], estimates, *ends):
+        for i, part in enumerate(section):
+            blocks += [tables.Rule("-" if i else "="), *part]
     return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
 
 
@@ -727,13 +729,6 @@ SAMPLING = "Sampling: the standard error of each group from sampling alone."
 REST = " More remains than"
 
 RHO = "rho is the cost in zero-concentrated DP, rounded up. All releases cost {}."
-
-
-def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:
-    """The parts, separated by light rules."""
-    return [
-        block for i, part in enumerate(parts) for block in ([tables.Rule("-")] if i else []) + part
-    ]
 
 
 MORE = "summary(full=True) has the meaning, the releases, and the assumptions."

@@ -62,7 +62,7 @@ def written_call(
         elif request.estimand == "CATE":
             name = "privcate"
             options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
-        specific = [("control", _Source(f"pc.Control({_changed(control)})"), "pc.Control()")]
+        specific = [("control", _option(control, {}, "pc"), "pc.Control()")]
     if base != bases.BASES["gam"] and request.estimand != "OLS":
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")
     options["eps"] = budget.epsilon
@@ -139,13 +139,10 @@ def _option(option: Any, names: Mapping[str, Any], module: str) -> _Source:
         return _Source(f"{module}.DPCATE({score}queries=queries)")
     if hasattr(option, "source"):  # Its repr does not show everything.
         return _Source(option.source)
-    if names.get(option.name) == option:
+    if names and names.get(option.name) == option:
         return _Source(repr(option.name))
-    return _Source(f"{module}.{type(option).__name__}({_changed(option)})")
-
-
-def _changed(option: Any) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in _not_default(option).items())
+    settings = ", ".join(f"{name}={value!r}" for name, value in _not_default(option).items())
+    return _Source(f"{module}.{type(option).__name__}({settings})")
 
 
 def _not_default(option: Any) -> dict[str, Any]:

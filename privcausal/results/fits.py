@@ -129,9 +129,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
 
     # -- output ------------------------------------------------------------------------------
 
-    def _labels(self, labels: tables.Labels | None) -> dict[str, str]:
-        return tables.check_labels(labels, self.plan.request.formula.variables)
-
     def summary(
         self,
         alpha: float = 0.05,
@@ -170,7 +167,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         if len(terms) != len(names):
             raise CapabilityError(f"xname= must have {len(terms)} names, one for each of params.")
         named = dict(zip(terms, names, strict=True)) | ({view.left[0][1]: yname} if yname else {})
-        view = tables.with_labels(view, self._labels(labels), named)
+        display_names = tables.check_labels(labels, self.plan.request.formula.variables)
+        view = tables.with_labels(view, display_names, named)
         return summarize(replace(view, title=title or view.title), full=full)
 
     def summary2(
@@ -211,7 +209,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
                 f"A report is an HTML file, but {place.name!r} does not end in .html. Write "
                 f"{instead.format(stem=place.stem)}."
             )
-        names = self._labels(labels)
+        names = tables.check_labels(labels, self.plan.request.formula.variables)
         view = tables.with_labels(self._view(), names)
         blocks, figures = tuple(check.check for check in checks), self._figures(0.05, names)
         view = replace(view, checks=blocks, figures=figures)
@@ -251,7 +249,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         --------
         >>> ax = fit.plot("gate")
         """
-        return self._picture(kind, alpha, self._labels(labels))[1](ax)
+        names = tables.check_labels(labels, self.plan.request.formula.variables)
+        return self._picture(kind, alpha, names)[1](ax)
 
     def plot_data(self, kind: str | None = None, alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, for the kinds that the fit can draw.
@@ -543,7 +542,7 @@ class RegressionResult(Result):
         warn_beyond(design, newdata)
         x = np.ones((len(rows), 1 + len(design)))
         for j, column in enumerate(design.columns, 1):
-            x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
+            x[:, j] = column.middle + rows.scaled(design)[:, j - 1] / column.per_unit
         predicted = effects.contrasted(self._averages, x, np.zeros(len(x)))
         return frames.Prediction(
             present[:, None],
@@ -698,7 +697,7 @@ class CateResult(Result):
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
         warn_beyond(estimate.design, newdata)
         effect = self._effect
-        if isinstance(effect, effects.Answers) and not effect.knows(rows).all():
+        if isinstance(effect, effects.Answers) and (effect.point_of(rows) < 0).any():
             raise CapabilityError(
                 f"The effect was released only at the {len(effect.points)} points of queries=. "
                 "Omit queries= to release the whole function."
@@ -820,15 +819,17 @@ class CateResult(Result):
             columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
             return pd.DataFrame(rows, columns=columns)
 
-        def draw(ax: Any) -> Any:
-            shapes = self._shapes(alpha)
-            renamed = [
-                replace(shape, name=tables.relabelled(shape.name, labels)) for shape in shapes
-            ]
-            return plots.effect_plot(renamed, ax=ax)
-
         return {
-            "effect": (effect, draw),
+            "effect": (
+                effect,
+                lambda ax: plots.effect_plot(
+                    [
+                        replace(shape, name=tables.relabelled(shape.name, labels))
+                        for shape in self._shapes(alpha)
+                    ],
+                    ax=ax,
+                ),
+            ),
             **super()._pictures(alpha, labels),
             "uplift": (gains, lambda ax: uplift(gains(), ax=ax, alpha=alpha)),
         }
@@ -945,14 +946,15 @@ class EventStudyResult(Result):
             bands = bands[["conf_low", "conf_high"]].set_axis(["band_low", "band_high"], axis=1)
             return frame.join(bands).iloc[:-1].dropna()
 
-        def draw(ax: Any) -> Any:
-            request = self.plan.request
-            panel = request.trust.panel
-            numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
-            time = tables.relabelled(panel.time, labels) if numeric else "periods"
-            return plots.event_plot(events(), time, ax=ax, alpha=alpha)
-
-        return {"event": (events, draw), **super()._pictures(alpha, labels)}
+        request = self.plan.request
+        panel = request.trust.panel
+        numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
+        time = tables.relabelled(panel.time, labels) if numeric else "periods"
+        drawing = partial(plots.event_plot, time=time, alpha=alpha)
+        return {
+            "event": (events, lambda ax: drawing(events(), ax=ax)),
+            **super()._pictures(alpha, labels),
+        }
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
         events, draw = self._pictures(alpha, labels)["event"]

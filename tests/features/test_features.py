@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from privcausal.features.basis import FEW_ROWS, combine
-from privcausal.features.design import Design, _unlike
+from privcausal.features.design import UNDECLARED_LABEL as MARKER
+from privcausal.features.design import Design
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 
-MARKER = _unlike([])
 ODD = ["<undeclared>", "undeclared", MARKER, f"a{MARKER}", f"<{MARKER}>", MARKER[:-1], MARKER[1:]]
 
 

@@ -70,10 +70,11 @@ def test_gradient_of_the_marginal_likelihood(fit_noise: bool, gram_sd: float) ->
     moments = moments_of(phi, y, gram_sd, 20.0)
     prior = ridge_prior(6, fit_noise=fit_noise)
     gram = regression.positive_part(moments.gram)
-    problem = regression._Problem(moments, prior, gram, gram, regression.noise_cov(moments, beta))
+    problem = moments, prior, gram, gram, regression.noise_cov(moments, beta)
     for x in (np.array([0.3, 0.2]), np.array([-2.0, -0.5])):
-        error = check_grad(lambda v: problem.objective(v)[0], lambda v: problem.objective(v)[1], x)
-        free = problem.objective(x)[1]
+        value, gradient = (lambda v, *a, k=k: regression.objective(v, *a)[k] for k in (0, 1))
+        error = check_grad(value, gradient, x, *problem)
+        free = gradient(x, *problem)
         assert error < 1e-3 * max(1.0, np.abs(free).max())
 
 

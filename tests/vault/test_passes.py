@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from vault_helpers import Study, random_rows, regressors, study, table
 
-from privcausal.features.basis import PART, Index, Interactions, by_rows, onto, row_weights
+from privcausal.features.basis import PART, Interactions, by_rows, onto, row_weights
 from privcausal.features.basis import SMALL_PRODUCT as SMALL
 from privcausal.features.functions import Additive, Extended
 from privcausal.features.rows import Space
@@ -36,7 +36,7 @@ def products(s: Study) -> Interactions:
     rng = np.random.default_rng(5)
     p, linear = s.features.size, np.flatnonzero(s.features.order == 1).tolist()
     pairs, size = ((linear[0], linear[1]),), 1 + 3 + 2
-    first, second = (Index(rng.normal(size=p), 0.1, 2.0) for _ in range(2))
+    first, second = ((rng.normal(size=p), 0.1, 2.0) for _ in range(2))
     lift, gain = rng.normal(0, 0.3, (p, size)), rng.uniform(0.2, 1, size)
     splits = (0, 0.2), (1, -0.1)
     return Interactions(
