@@ -185,7 +185,7 @@ def _faults_searched(steps: list[str]) -> Row:
     for step in steps:
         for fault in canary.FAULTS:
             searched += 1
-            with mock.patch(step, side_effect=fault):
+            with mock.patch(f"privcausal.{step}", side_effect=fault):
                 try:
                     pc.privcate(canary.FORMULA, canary.rows(), **canary.STEPPED)
                 except PrivcausalError as error:
