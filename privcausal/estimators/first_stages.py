@@ -507,7 +507,6 @@ def prepare(
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     weights = _weights(fit)
     propensity = declared_propensity(request, fit.schema)
-    known = propensity if isinstance(propensity, functions.Known) else None
     blocks = {block.group for block in effect.blocks}
     index = [i for i, group in enumerate(features.group) if i == 0 or group in blocks]
     return FitState(
@@ -519,7 +518,7 @@ def prepare(
         features=features,
         effect_features=effect,
         effect_index=np.array(index, np.int64),
-        rows=population.rows(known, weights),
+        rows=_rows(population, propensity, weights),
         outcome=outcome_of(request, fit.schema),
         propensity=propensity,
         regressors=Regressors(linear, len(groups), len(request.groups)),
@@ -604,8 +603,14 @@ def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     counted = replace(state.population, count=state.count)
     dependent = correlated(counted, state.features, noisy, sd)
     population = replace(dependent, count=state.population.count)
-    known = state.propensity if isinstance(state.propensity, functions.Known) else None
-    return replace(state, population=population, rows=population.rows(known, state.weights))
+    rows = _rows(population, state.propensity, state.weights)
+    return replace(state, population=population, rows=rows)
+
+
+def _rows(
+    population: Population, known: functions.Function | None, weights: WeightLaw | None
+) -> Rows:
+    return population.rows(known if isinstance(known, functions.Known) else None, weights)
 
 
 def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:

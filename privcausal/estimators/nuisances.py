@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -455,28 +454,32 @@ def _remainder(state: FitState, part: FoldFit, term: ResultTerm, tau: Effect | N
     weigh = bias_weight(term, e(state.rows), state.clip)
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
     g = fitted - e(state.rows)
-    kinds = [(state.features, part.pair), part.beyond or (None, None)]
-    for features, pair in kinds:
-        if features is None or pair is None:
-            continue
-        # E[w phi phi'] and E[w g phi]; a product of a matrix with itself takes half the time
-        phi = state.rows.phi(features)
-        root = phi * np.sqrt(weigh / len(phi))[:, None]
-        weight, gap = np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
-        if pair is not part.pair:
-            bias = bias + pair.remainder(weight, gap)
-            continue
-        # one alignment for all limits that are tried
-        move = state.rows.memo((features, pair.e.gram), partial(_alignment, state, pair))
-        bias = pair.remainder(move @ weight @ move.T, move @ gap)
-        size = float(np.linalg.norm(gap * pair.slopes[1]))
+    if part.pair is not None:
+        move = _move(state, part.pair)
+        weight, gap = _averaged(state, state.features, weigh, g)
+        bias = part.pair.remainder(move @ weight @ move.T, move @ gap)
+        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
         bias = bias + Remainder(0.0, PRIORS.unadjusted * size)
+    if part.beyond is not None:
+        psi, joint = part.beyond
+        weight, gap = _averaged(state, psi, weigh, g)
+        bias = bias + joint.remainder(weight, gap)
     if tau is not None and e is part.e:
         lost = weigh * fitted * (1 - fitted) - 1
         if term.arm is not None:
             lost = weigh * g * np.abs(term.arm - fitted)
         bias = bias + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return bias
+
+
+def _averaged(
+    state: FitState, features: Features, weigh: Vector, g: Vector
+) -> tuple[Matrix, Vector]:
+    """E[w phi phi'] and E[w g phi] over the synthetic population."""
+    phi = state.rows.phi(features)
+    # A product of a matrix with itself takes half the time.
+    root = phi * np.sqrt(weigh / len(phi))[:, None]
+    return np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
 
 
 def _uncut(e: Function) -> Function:
@@ -486,13 +489,20 @@ def _uncut(e: Function) -> Function:
     return replace(e, lo=-np.inf, hi=np.inf)
 
 
-def _alignment(state: FitState, pair: RegressionPair) -> Matrix:
-    """Matrix that maps moments of the synthetic features to moments of the rows."""
-    rows, fit = state.rows, pair.e
-    model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
-    # rows of a fold or of all folds; noise may hide small counts
-    scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
-    return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
+def _move(state: FitState, pair: RegressionPair) -> Matrix:
+    """Matrix that maps moments of the synthetic features to moments of the rows.
+
+    It is computed once for all limits that are tried.
+    """
+
+    def moved() -> Matrix:
+        rows, fit = state.rows, pair.e
+        model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
+        # rows of a fold or of all folds; noise may hide small counts
+        scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
+        return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
+
+    return state.rows.memo((state.features, pair.e.gram), moved)
 
 
 def adjustment(

@@ -13,6 +13,7 @@ from fit_helpers import private
 from textbook import weight_limits
 
 from privcausal.estimators import averages, nuisances
+from privcausal.inference.confounding import Remainder
 from privcausal.request.terms import ATE_TERM
 
 BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
@@ -75,10 +76,13 @@ def test_an_error_of_the_effect_moves_the_mean_score_as_stated(limit: float) -> 
     x = np.linspace(-1, 1, 4001)
     f, e = 0.5 + 0.3 * x, np.full(4001, limit)
     tau, used = 1 + 0.8 * x + x**2, np.full(4001, 0.4)
-    part = nuisances.FoldFit(lambda _: e, *[None] * 2, SimpleNamespace())  # type: ignore[arg-type]
+    none = np.zeros((1, 1))
+    pair = SimpleNamespace(remainder=lambda *_: Remainder(0.0, 0.0), slopes=(none[0], none[0]))
+    part = nuisances.FoldFit(lambda _: e, *[None] * 2, pair)  # type: ignore[arg-type]
     law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
     state: Any = SimpleNamespace(rows=x, features=None, clip=0.1)
-    with mock.patch.object(nuisances, "_uncut", return_value=lambda _: f):
+    parts = {"_uncut": lambda _: lambda _: f, "_move": lambda *_: none}
+    with mock.patch.multiple(nuisances, **parts, _averaged=lambda *_: (none, none[0])):
         stated = nuisances.remainder(state, [part], ATE_TERM, law)
     left = f * (1 - f) * (tau - used)  # of the treated and of the controls
     estimate = np.mean(used + left / e + left / (1 - e))
