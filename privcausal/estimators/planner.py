@@ -85,7 +85,7 @@ class Forecast:
         """
         if self.plan.request.estimand == COHORTS:
             return len(self.terms) - 1
-        return int(self.plan.request.estimand == "OLS" and len(self.terms) > 1)
+        return int(self.plan.request.regression and len(self.terms) > 1)
 
     @property
     def variance(self) -> Vector:
@@ -155,7 +155,7 @@ class Planner:
     @property
     def has_nuisances(self) -> bool:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""
-        if self.request.estimand in ("OLS", COHORTS):
+        if self.request.regression or self.request.estimand == COHORTS:
             return False
         stages = self.plan(self.request.budget.epsilon, None).stages
         return any(stage.heading == "nuisance" for stage in stages)
@@ -187,7 +187,11 @@ class Planner:
             forecast = Forecast(
                 rows=rows,
                 plan=plan,
-                terms=({"CATE": "ATE", "OLS": "Intercept"}.get(estimand, estimand),),
+                terms=(
+                    "Intercept"
+                    if plan.request.regression
+                    else {"CATE": "ATE"}.get(estimand, estimand),
+                ),
                 sampling=infinite,
                 privacy=zero,
                 clipping=zero,
@@ -258,7 +262,7 @@ class Planner:
     @property
     def ends(self) -> tuple[float, float]:
         """Factors of a forecast that give the ends of the range."""
-        return RANGE_ENDS[self.request.estimand == "OLS"][self.assumed.scale_source]
+        return RANGE_ENDS[self.request.regression][self.assumed.scale_source]
 
     def half_widths(self, rows: int, epsilon: float, alpha: float) -> tuple[Forecast, Matrix]:
         """A forecast, and the ends of the range of half-widths, shape (2, m)."""

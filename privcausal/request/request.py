@@ -36,10 +36,11 @@ def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:
 
 # -- the request -------------------------------------------------------------------------------
 
-Special = Literal["CATE", "OLS", "ATT(g, t)"]
+Special = Literal["CATE", "OLS", "logit", "poisson", "ATT(g, t)"]
 """Estimands that are not averages of `private`."""
 
 COHORTS: Special = "ATT(g, t)"
+REGRESSIONS: tuple[Special, ...] = ("OLS", "logit", "poisson")
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
 OF_MEANS: tuple[OfMeans, ...] = ("means", *RATIOS)
@@ -397,11 +398,16 @@ class Request:
         return self.estimand not in SLOPES
 
     @property
+    def regression(self) -> bool:
+        """Whether the fit is a regression: its terms are coefficients, without a treatment."""
+        return self.estimand in REGRESSIONS
+
+    @property
     def terms(self) -> tuple[ResultTerm, ...]:
         """Effects, then mean outcomes. A regression and an event study have terms of their own."""
         if self.formula.instruments:
             return late_terms(self.formula.instruments)
-        if self.estimand in ("OLS", COHORTS):
+        if self.estimand in (*REGRESSIONS, COHORTS):
             return ()
         names = [f"{self.formula.treatment}[T.{arm}]" for arm in self.arms[1:]]
         arms = self.arms if self.estimand == "ATE" else ()

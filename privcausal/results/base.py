@@ -57,13 +57,13 @@ def written_call(
             ("below_minimum", request.below_minimum, "published"),
         ]
     else:
-        if request.estimand == "OLS":
-            name = "regress"
+        if request.regression:
+            name = "regress" if request.estimand == "OLS" else request.estimand
         elif request.estimand == "CATE":
             name = "privcate"
             options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
         specific = [("control", _option(control, {}, "pc"), "pc.Control()")]
-    if base != bases.BASES["gam"] and request.estimand != "OLS":
+    if base != bases.BASES["gam"] and not request.regression:
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")
     options["eps"] = budget.epsilon
     if name not in ("paper.tm", "paper.adum"):
@@ -427,7 +427,7 @@ class ReleasedFit(Printed):
         """
         if self.plan.request.estimand == COHORTS:
             return len(self._averages.estimate) - 1
-        return int(self.plan.request.estimand == "OLS" and len(self._averages.terms) > 1)
+        return int(self.plan.request.regression and len(self._averages.terms) > 1)
 
     @property
     def _reach(self) -> float:

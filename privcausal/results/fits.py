@@ -299,12 +299,12 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             return named.rename_axis(tables.relabelled(outcome, labels))
 
         request = self.plan.request
-        skip = self._lead if request.estimand == "OLS" else 0  # the intercept
+        skip = self._lead if request.regression else 0  # the intercept
 
         def coefficients(ax: Any) -> Any:
             frame = relabelled().iloc[skip:]
             slopes = [row.kind == "slope" for row in self._rows() if row.is_effect][skip:]
-            title = "Coefficients" if request.estimand == "OLS" else "Estimated effects"
+            title = "Coefficients" if request.regression else "Estimated effects"
             return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
 
         def groups(ax: Any) -> Any:
@@ -632,6 +632,18 @@ class RegressionResult(Result):
 
     ate = gate = property(Result._refused)
     sensitivity = overlap = balance = Result._refused
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GeneralizedResult(RegressionResult):
+    """The result of `privcausal.logit` and `privcausal.poisson`; `params` are log odds or logs.
+
+    Examples
+    --------
+    >>> fit = pc.poisson("recovery ~ programme + age", study.frame, eps=4, bounds=study.bounds)
+    >>> fit.predict(study.frame.head(3)).shape
+    (3, 5)
+    """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
