@@ -833,7 +833,7 @@ def weights_described(description: words.Description, fit: words.Estimate) -> wo
     weighing = WEIGHING.format(name=name, most=most) + NUISANCES * (not regression)
     return replace(
         description,
-        title="weighted least squares" if regression else description.title,
+        title=f"weighted {description.title}" if regression else description.title,
         rows=(*description.rows, ("Weights", f"{name}, at most {most}"), effect),
         assumptions=(*description.assumptions, assumed),
         notes=(*description.notes, assumed),

@@ -184,14 +184,11 @@ class Planner:
                 raise BudgetError("Noise decides which labels are found.")
         except BudgetError:  # The fit would fail too: it has too few rows for this budget.
             infinite, zero, estimand = np.array([np.inf]), np.zeros(1), plan.request.estimand
+            lead = "Intercept" if plan.request.regression else estimand.replace("CATE", "ATE")
             forecast = Forecast(
                 rows=rows,
                 plan=plan,
-                terms=(
-                    "Intercept"
-                    if plan.request.regression
-                    else {"CATE": "ATE"}.get(estimand, estimand),
-                ),
+                terms=(lead,),
                 sampling=infinite,
                 privacy=zero,
                 clipping=zero,

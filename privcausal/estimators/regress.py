@@ -870,7 +870,7 @@ def _linked(state: first_stages.FitState, first: _FirstStep, family: Family) -> 
 
 def _whitening(gram: Matrix, last: int | None) -> Matrix:
     """W with W gram W' = 1, lower triangular with the column `last` at the end."""
-    order = [j for j in range(len(gram)) if j != last] + [last] * (last is not None)
+    order = np.argsort(np.arange(len(gram)) == last, kind="stable")
     at, out = np.ix_(order, order), np.zeros_like(gram)
     out[at] = np.linalg.inv(np.linalg.cholesky(gram[at] + 1e-6 * np.eye(len(gram))))
     return out
@@ -996,9 +996,8 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     if first.start is not None:
         bend = BENT * lift @ (delta - second.delta)
         privacy = estimate.privacy + np.outer(bend, bend)
-        estimate = replace(
-            estimate, estimate=first.params + lift @ delta, privacy=privacy, r2=np.nan
-        )
+        values = first.params + lift @ delta
+        estimate = replace(estimate, estimate=values, privacy=privacy, r2=np.nan)
     state.alerts |= _alerts(state, first, estimate, law, leverage)
     scores = partial(_influences, row, first, second, estimate, step)
     return with_weights(state, with_dependence(state, estimate, scores, len(terms)))
@@ -1114,6 +1113,9 @@ def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> t
     return exact & seen, exact & ~seen
 
 
+FEW_EVENTS, SEPARATED_SHARE = 50, 0.02
+"""Expected events of an alert, and share of rows whose log odds are at their limits. By hand."""
+
 LOG_SPREAD = 0.5
 """Residual sd as a share of the mean, above which the logarithm of an amount changes its tail."""
 
@@ -1128,10 +1130,16 @@ def _alerts(
     law: ResidualLaw,
     leverage: Leverage,
 ) -> dict[str, str]:
-    alerts, outcome = dict[str, str](), state.request.formula.outcome
+    alerts, outcome, start = dict[str, str](), state.request.formula.outcome, first.start
+    if start is not None and start.family.name == "logit":
+        if min(first.mean, 1 - first.mean) * estimate.size < FEW_EVENTS:
+            alerts["events"] = RARE_EVENTS.format(outcome=outcome, few=FEW_EVENTS)
+        if np.mean(np.abs(start.eta) >= MOST_ODDS) > SEPARATED_SHARE:
+            alerts["separation"] = SEPARATION.format(outcome=outcome)
     if law.far > LONG_SHARE and not state.unlimited:
         # Advise the logarithm if the outcome is not negative and not a logarithm already.
         amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.mean
+        amount = amount and start is None
         logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", outcome)
         advice = LOGARITHM if amount and not logged else OTHERWISE
         alerts["tail"] = LONG_TAIL.format(outcome=outcome, advice=advice)
@@ -1224,7 +1232,15 @@ class LeastSquares(Learner):
 
     def counted(self, plan: Plan) -> tuple[float, int]:
         sd, groups = super().counted(plan)  # A mean compares no groups: a row changes one count.
-        return (sd, groups) if plan.request.formula.terms else (sd / np.sqrt(2.0), 1)
+        if not plan.request.formula.terms:
+            sd, groups = sd / np.sqrt(2.0), 1
+        if plan.request.estimand != "OLS":
+            # Newton's step divides by moments: the largest eigenvalue of their noise, for rows of
+            # twice the usual squared norm p, is 4 p^1.5 noise sds, over the number of rows.
+            p = 1 + len(plan.request.formula.terms)
+            noise = budget.noise_sd(plan, plan.stage(SECOND_MOMENTS).rho, 1.0)
+            sd = max(sd, 4 * p**1.5 * noise / (MOST_NOISE * min(groups, 2) * FEW_SDS))
+        return sd, groups
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
         state = first_stages.prepare(fit, linear_terms=False)
@@ -1238,31 +1254,44 @@ class LeastSquares(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
         robust = request.cov_type != "nonrobust" or request.cluster is not None
+        linear = request.estimand == "OLS"
         r2 = np.nan if estimate.averages is None else estimate.averages.r2
         explained = f"{r2:.3f}" if np.isfinite(r2) else "hidden by noise"
+        shown = linear and estimate.averages is not None
         return words.Description(
-            title=cls.title,
+            title=cls.title if linear else "Newton's step",
             rows=(
                 ("Covariance", request.cov_type),
-                *(() if estimate.averages is None else (("R-squared (noisy)", explained),)),
+                *((("R-squared (noisy)", explained),) if shown else ()),
             ),
-            reading=(COEFFICIENT_READING,),
+            reading=(COEFFICIENT_READING, *(() if linear else (SCALES[request.estimand],))),
             assumptions=(
-                PROJECTION,
+                PROJECTION if linear else LINKED,
                 *(() if robust else (HOMOSKEDASTIC,)),
                 CLIPPED_ROWS,
+                *(() if linear else (CURVED,)),
                 words.BOUNDED,
             ),
-            methods=(*REGRESSION_METHODS, words.MISSING),
+            methods=(*REGRESSION_METHODS, *(() if linear else (NEWTON,)), words.MISSING),
             adjusts=False,
             stages=(("nuisance", "first fit"), ("effect", "coefficients")),
         )
 
 
+MOST_NOISE = 0.2
+"""Noise of the moments, relative to them, above which generalized linear models are refused: widths
+of public data sets are then 5 to 15 times those without privacy. By hand."""
+
 COEFFICIENT_READING = (
     "Coefficients are associations: each compares rows that differ in one column and are equal in "
     "the others. A coefficient is a causal effect only if no other variable confounds its column."
 )
+
+SCALES = {
+    "logit": "Coefficients are changes of the log odds; their exponentials are odds ratios.",
+    "poisson": "Coefficients are changes of the logarithm of the mean; their exponentials are rate "
+    "ratios.",
+}
 
 LONG_TAIL = (
     "{outcome!r} has a long tail, or its bounds are far too wide. Intervals are wide, because they "
@@ -1271,6 +1300,16 @@ LONG_TAIL = (
 )
 LOGARITHM = "Use its logarithm as the outcome."
 OTHERWISE = "Use more rows or budget, or an outcome with fewer outliers."
+
+RARE_EVENTS = (
+    "Fewer than {few} rows have the rarer value of {outcome!r}. Estimates of log odds from so few "
+    "events are biased, and their intervals are too short."
+)
+
+SEPARATION = (
+    "The columns nearly separate the two values of {outcome!r}: log odds are at their limits for "
+    "some rows. Leave out the columns that determine the outcome."
+)
 
 ISOLATED = (
     "A few rows at a large distance from all others determine coefficients. Declare "
@@ -1290,6 +1329,16 @@ COLLINEAR = (
 PROJECTION = (
     "Coefficients describe the best linear prediction of the outcome in the sampled population. "
     "The outcome need not be linear in the columns."
+)
+
+LINKED = (
+    "Coefficients are those for which each column has the same mean product with the outcome as "
+    "with the fitted mean (quasi-maximum likelihood). The mean need not have this form."
+)
+
+CURVED = (
+    "Newton's step is made once. Half of its curvature, computed in a synthetic population of the "
+    "released moments, counts as an error."
 )
 
 HOMOSKEDASTIC = (
@@ -1314,4 +1363,10 @@ REGRESSION_METHODS = (
     "Moments of the columns were shrunk by the share of their noise. Standard errors combine "
     "sampling and privacy noise. Confidence intervals and p-values include an allowance for the "
     "bias of clipping.",
+)
+
+NEWTON = (
+    "The first fit became coefficients with the same moments of a synthetic population. The second "
+    "step is Newton's step of the quasi-likelihood from there: least squares of working residuals "
+    "(McCullagh and Nelder 1989), completed in the synthetic population."
 )

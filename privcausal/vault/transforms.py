@@ -302,7 +302,7 @@ class OutcomeResidual:
 
 @dataclass(frozen=True, eq=False)
 class LinkWeight:
-    """The root of V(eta) over its largest value, in [0, 1]: the weight of a row in Newton's step."""
+    """The root of V(eta) over its largest value, in [0, 1]: a row's weight in Newton's step."""
 
     family: functions.Family
     eta: functions.Function
