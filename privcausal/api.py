@@ -589,7 +589,8 @@ def _regressed(
     ledger: accounting.Ledger | None,
     progress: bool,
 ) -> ResultT:
-    if estimand != "OLS" and isinstance(control, Control) and control.cov_type == "nonrobust":
+    alone = isinstance(control, Control) and control.cluster is None
+    if estimand != "OLS" and alone and control.cov_type == "nonrobust":
         control = replace(control, cov_type="HC0")
     with open_source(data) as source:
         parsed = parse(formula, source, regression=True)
@@ -663,7 +664,7 @@ def plan(
         otherwise. Its bounds are estimated privately, as in a fit.
     learner : str or option object
         - ``"private"`` plans `privcausal.private`.
-        - ``"regress"`` plans the first slope of `privcausal.regress`.
+        - ``"regress"``, ``"logit"`` and ``"poisson"`` plan the first slope of these calls.
         - Any other name plans `privcausal.privcate`.
     estimand : {"ATE", "ATT", "ATO", "means", "RR", "OR", "PLR", "LATE", "RMST", "risk"} or list
         As for `private`; the widths are for the first estimand. `privcate` has the ATE only. "RMST"
@@ -717,13 +718,14 @@ def plan(
     >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds, like=survey)
     """
     question = Question.of(n, eps, width, alpha, power)
-    average, regression = learner == "private", learner == "regress"
+    regressions = {"regress": "OLS", "logit": "logit", "poisson": "poisson"}
+    average, regression = learner == "private", regressions.get(str(learner), "")
     if not average and estimand != "ATE":
         raise CapabilityError(
             "estimand= requires learner='private'. privcate() releases only the ATE."
         )
     first, more = estimands_of(estimand)
-    of: Any = first if average else "OLS" if regression else "CATE"
+    of: Any = first if average else regression or "CATE"
     staggered = time is not None or cohort is not None or periods is not None
     others = (max_rows, weights, propensity, horizon, like)
     other = any(option is not None for option in others) or (of, *more) != ("ATE",)
@@ -761,7 +763,7 @@ def plan(
     if average or regression:
         method = estimators.for_average(request)
     else:
-        method = estimators.find(learner, "private", "regress")
+        method = estimators.find(learner, "private", *regressions)
     assumed = assume(request, outcome_sd, r2, treated, like, icc)
     planner = Planner.of(method, estimators.base_of(base), request, assumed)
     planned = results.PlanResult(planner, question, question.points(planner))

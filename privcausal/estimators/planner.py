@@ -259,7 +259,10 @@ class Planner:
     @property
     def ends(self) -> tuple[float, float]:
         """Factors of a forecast that give the ends of the range."""
-        return RANGE_ENDS[self.request.regression][self.assumed.scale_source]
+        source = self.assumed.scale_source
+        if self.request.estimand == "logit" and source == "bounds":
+            source = "outcome_sd"  # the outcome has two values
+        return RANGE_ENDS[self.request.regression][source]
 
     def half_widths(self, rows: int, epsilon: float, alpha: float) -> tuple[Forecast, Matrix]:
         """A forecast, and the ends of the range of half-widths, shape (2, m)."""

@@ -1239,7 +1239,7 @@ class LeastSquares(Learner):
             # twice the usual squared norm p, is 4 p^1.5 noise sds, over the number of rows.
             p = 1 + len(plan.request.formula.terms)
             noise = budget.noise_sd(plan, plan.stage(SECOND_MOMENTS).rho, 1.0)
-            sd = max(sd, 4 * p**1.5 * noise / (MOST_NOISE * min(groups, 2) * FEW_SDS))
+            sd, groups = max(sd, 4 * p**1.5 * noise / (MOST_NOISE * FEW_SDS)), 0
         return sd, groups
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:

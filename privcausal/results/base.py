@@ -62,7 +62,8 @@ def written_call(
         elif request.estimand == "CATE":
             name = "privcate"
             options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
-        specific = [("control", _option(control, {}, "pc"), "pc.Control()")]
+        robust = "pc.Control(cov_type='HC0')" if name in ("logit", "poisson") else "pc.Control()"
+        specific = [("control", _option(control, {}, "pc"), robust)]
     if base != bases.BASES["gam"] and not request.regression:
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")
     options["eps"] = budget.epsilon
@@ -515,6 +516,8 @@ class ReleasedFit(Printed):
         - clusters: there are few clusters.
         - instrument: the first stage may be zero, or instruments contradict each other.
         - collinear: some columns of a regression are collinear or constant.
+        - events: the outcome of a logit has too few rows of one value.
+        - separation: columns of a logit nearly separate the values of the outcome.
         - tail: outliers of a regression's outcome may bias its coefficients.
         - leverage: a regression's coefficients may rest on few rows.
         - bias: clipping may bias a coefficient by more than two standard errors.
