@@ -80,8 +80,9 @@ example: privcausal fit spec.toml data.csv --report fit.html --save fit.json
 spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other arguments of the call: groups, unit, ...
-  task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress", "logit",
-                       # "poisson", or "did" (with unit, time, and periods; or also cohort)
+  task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress",
+                       # "logit", "poisson",
+                       # or "did" (with unit, time, and periods; or also cohort)
   complete = false     # true: the columns used cannot have missing values
   learner = "adum"     # or {name = "adum", cells = 4}; the same for base
   control = {split = "crossfit"}  # further settings, as in pc.Control

@@ -802,7 +802,7 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
 
 # -- generalized linear models -----------------------------------------------------------------
 
-MOST_ODDS, RARE = 6.0, 0.01
+MOST_ODDS, LEAST_MEAN = 6.0, 0.01
 """Log odds are clipped to [-6, 6], and mean outcomes are at least a hundredth of their bound."""
 
 START_RIDGE, STEP_RIDGE = 0.02, 0.1
@@ -819,7 +819,7 @@ def family_of(request: Request, outcome: vault.Outcome) -> Family:
     """The family of a logit or a Poisson regression, within the outcome's bounds."""
     if request.estimand == "logit":
         return Family("logit", -MOST_ODDS, MOST_ODDS)
-    return Family("poisson", math.log(RARE * outcome.hi), math.log(outcome.hi))
+    return Family("poisson", math.log(LEAST_MEAN * outcome.hi), math.log(outcome.hi))
 
 
 @dataclass(frozen=True, eq=False)
@@ -845,7 +845,7 @@ def _linked(state: first_stages.FitState, first: _FirstStep, family: Family) -> 
     u[:, 1:] = u[:, 1:] @ _whitening(u[:, 1:].T @ u[:, 1:] / len(u), None).T
     linear = np.linalg.solve(turn.T, first.fit.coef)
     unit = 1.0 if family.name == "logit" else math.exp(family.hi)
-    mean = float(np.clip(first.mean + linear[0], RARE * unit, (1 - RARE) * unit))
+    mean = float(np.clip(first.mean + linear[0], LEAST_MEAN * unit, (1 - LEAST_MEAN) * unit))
     near, moments = np.zeros(len(sizes)), np.r_[mean, linear[1:]]
     near[0] = math.log(mean / (1 - mean) if family.name == "logit" else mean)
     ridge = START_RIDGE * float(family.variance(np.array(mean)))
@@ -1239,7 +1239,7 @@ class LeastSquares(Learner):
             # twice the usual squared norm p, is 4 p^1.5 noise sds, over the number of rows.
             p = 1 + len(plan.request.formula.terms)
             noise = budget.noise_sd(plan, plan.stage(SECOND_MOMENTS).rho, 1.0)
-            sd, groups = max(sd, 4 * p**1.5 * noise / (MOST_NOISE * FEW_SDS)), 0
+            sd, groups = max(sd, 4 * p**1.5 * noise / (MOST_MOMENT_NOISE * FEW_SDS)), 0
         return sd, groups
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
@@ -1264,12 +1264,12 @@ class LeastSquares(Learner):
                 ("Covariance", request.cov_type),
                 *((("R-squared (noisy)", explained),) if shown else ()),
             ),
-            reading=(COEFFICIENT_READING, *(() if linear else (SCALES[request.estimand],))),
+            reading=(COEFFICIENT_READING, *(() if linear else (EXPONENTIALS[request.estimand],))),
             assumptions=(
                 PROJECTION if linear else LINKED,
                 *(() if robust else (HOMOSKEDASTIC,)),
                 CLIPPED_ROWS,
-                *(() if linear else (CURVED,)),
+                *(() if linear else (ONE_STEP,)),
                 words.BOUNDED,
             ),
             methods=(*REGRESSION_METHODS, *(() if linear else (NEWTON,)), words.MISSING),
@@ -1278,7 +1278,7 @@ class LeastSquares(Learner):
         )
 
 
-MOST_NOISE = 0.2
+MOST_MOMENT_NOISE = 0.2
 """Noise of the moments, relative to them, above which generalized linear models are refused: widths
 of public data sets are then 5 to 15 times those without privacy. By hand."""
 
@@ -1287,7 +1287,7 @@ COEFFICIENT_READING = (
     "the others. A coefficient is a causal effect only if no other variable confounds its column."
 )
 
-SCALES = {
+EXPONENTIALS = {
     "logit": "Coefficients are changes of the log odds; their exponentials are odds ratios.",
     "poisson": "Coefficients are changes of the logarithm of the mean; their exponentials are rate "
     "ratios.",
@@ -1336,7 +1336,7 @@ LINKED = (
     "with the fitted mean (quasi-maximum likelihood). The mean need not have this form."
 )
 
-CURVED = (
+ONE_STEP = (
     "Newton's step is made once. Half of its curvature, computed in a synthetic population of the "
     "released moments, counts as an error."
 )
