@@ -133,7 +133,7 @@ def target(
     e = parts[0].e
     if estimand.by_rest:  # scores that divide by 1 - e limit it
         e = functions.Capped(e, 1 - state.clip)
-    tilted = _target(state, centre, scores, mass, e)
+    tilted = _target(state, centre, scores, mass, e, nuisances[0])
     return replace(tilted, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 
@@ -158,7 +158,7 @@ def average_target(
     mass = None
     if state.propensity is None and state.weights is None:
         mass = by_fold(vault.OfTreatment("balance", n.e, state.clip) for n in nuisances)
-    average = _target(state, centre, scores, mass, nuisances[0].e, within)
+    average = _target(state, centre, scores, mass, nuisances[0].e, nuisances[0], within)
     if tau is None or not len(state.linear):
         return average
     # the projection of tau on the linear terms
@@ -198,9 +198,9 @@ def arm_target(
     limits = state.outcome, state.clip, treated, centre
     scores: list[Any] = [vault.ArmScore(n, *limits) for n in nuisances]
     if not several:
-        return _target(state, centre, scores, mass, nuisances[0].e, within)
+        return _target(state, centre, scores, mass, nuisances[0].e, nuisances[0], within)
     scores = [vault.OfArm(score, arm) for score in scores]
-    mean = _target(state, centre, scores, mass, nuisances[0].e, within)
+    mean = _target(state, centre, scores, mass, nuisances[0].e, nuisances[0], within)
     return replace(mean, mass_spread=SAME_MASS_SD, arm=arm)
 
 
@@ -210,6 +210,7 @@ def _target(
     scores: Sequence[Score],
     mass: Transform | None,
     e: Function,
+    means: functions.NuisanceTriple,
     within: Outcome | None = None,
 ) -> Target:
     """Target from the scores of each fold; extremes use one fold's score and its propensity `e`.
@@ -221,12 +222,14 @@ def _target(
         weight = vault.SurveyWeight(law.column, law.top)
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
         mass = weighted_mass(state, mass)
-    ends = _ends(scores[0], rows, outcome)
+    ends, width = _ends(scores[0], rows, outcome), 2 * outcome.bound
     extremes = cuts_of.Extremes(
         np.abs(ends).max(axis=1),
-        (ends[:, 1] - ends[:, 0]) / (2 * outcome.bound),
+        (ends[:, 1] - ends[:, 0]) / width,
         np.stack([1 - p, p]),
         (float(ends.min()), float(ends.max())),
+        ends,
+        np.clip((np.stack([means.mu0(rows), means.mu1(rows)]) - outcome.lo) / width, 0.0, 1.0),
     )
     score = by_fold(scores)
     return Target(centre, score, mass, extremes, weighted=law is not None)
@@ -362,7 +365,7 @@ def averages(
             parts=parts @ back,
             mass=mass_row,
             centre=target.centre + cut.middle,
-            clipping=cut.bias + target.extremes.unit_most * lost,
+            clipping=cut.bias + target.extremes.units.max() * lost,
             remainder=bias,
             least_square=PRIORS.least_square * cut.rms**2,
             mass_spread=mass_spread,

@@ -100,7 +100,7 @@ def arm_effects(
     # differences from the first arm; the arm with the larger outcome weight supplies the extremes
     (base, base_bias), units, effects = means[0], np.eye(len(means)), []
     for (target, bias), unit in zip(means[1:], units[1:], strict=True):
-        worse = max(target, base, key=lambda mean: mean.extremes.unit_most)
+        worse = max(target, base, key=lambda mean: float(mean.extremes.units.max()))
         less = replace(target, centre=target.centre - base.centre, extremes=worse.extremes)
         # The errors of two arms may have equal or opposite signs: by Minkowski's inequality.
         effects.append((less, Remainder(0.0, bias.rms + base_bias.rms), unit - units[0]))

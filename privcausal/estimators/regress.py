@@ -681,12 +681,8 @@ def _outcome_scale(state: first_stages.FitState) -> tuple[float, float, bool]:
     detected = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
     if detected.sum() < MOST_HIDDEN * rows and noise_sd:
         # posterior means of the mean and the sd of a normal outcome
-        width = float(ends[-1] - ends[0])
-        middles = np.repeat(np.linspace(ends[0], ends[-1], ranges.CENTRES), ranges.SPREADS)
-        sds = np.tile(width * np.geomspace(1 / 64, 0.5, ranges.SPREADS), ranges.CENTRES)
-        below = ndtr((ends - middles[:, None]) / sds[:, None])
-        below[:, 0], below[:, -1] = 0.0, 1.0
-        chance = likelihoods(counts, noise_sd, rows * np.diff(below, axis=1))
+        laws, middles, sds = ranges.normal_laws(ends)
+        chance = likelihoods(counts, noise_sd, rows * laws)
         chance /= chance.sum()
         return float(chance @ middles), float(chance @ sds), False
     middles, shares = 0.5 * (ends[1:] + ends[:-1]), detected / detected.sum()

@@ -245,7 +245,7 @@ def cut_sums(
     anywhere = state.request.tails == "any"
     cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere)
     beyond = state.beyond
-    lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
+    lost = 0.0 if beyond is None else float(extremes.units.max()) * beyond.lost / rows
     return replace(rough, cut=cut.threshold), cut.bias + lost
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -334,51 +335,69 @@ class Extremes:
     """Possible scores of a synthetic population, by arm, shape (A, N) each.
 
     `sizes` are the largest |score| for outcomes within their bounds. `weights` are the slopes of
-    the score in the outcome, and `chances` the probabilities of the arms. `span` has the smallest
-    and the largest score of all, if they are known.
+    the score in the outcome, and `chances` the probabilities of the arms. If they are known, `ends`
+    are the scores of the lowest and the highest outcome, shape (A, 2, N), `means` the mean outcomes
+    from 0 (lowest) to 1 (highest), and `span` has the smallest and the largest score of all.
     """
 
     sizes: Matrix
     weights: Matrix
     chances: Matrix
     span: tuple[float, float] | None = None
+    ends: Matrix | None = None
+    means: Matrix | None = None
 
-    @property
-    def shares(self) -> Vector:
-        """Share of rows in each arm, shape (A,)."""
-        return np.asarray(self.chances.mean(axis=1))
-
-    @property
-    def largest(self) -> Vector:
-        """Largest |score| by arm, shape (A,)."""
-        return np.asarray(self.sizes.max(axis=1))
-
-    @property
-    def unit(self) -> float:
-        """One unit of the outcome, on the scale that `factors` give both arms."""
-        return float(self._typical.min())
-
-    @property
-    def unit_most(self) -> float:
-        """One unit of the outcome, in scores of the arm with the largest weight."""
-        return float(self._typical.max())
+    @cached_property
+    def units(self) -> Vector:
+        """One unit of the outcome in scores of each arm, by the mean weight, shape (A,)."""
+        shares = np.maximum(self.chances.mean(axis=1), 1e-12)
+        weighed = (self.chances * np.abs(self.weights)).mean(axis=1)
+        # scores of one arm's mean do not include outcomes of the other arm
+        units = np.maximum(weighed / shares, 1e-12)
+        return np.asarray(np.where(weighed > 0, units, units.max()))
 
     @property
     def factors(self) -> Vector:
         """Factors that make the outcome's mean weight equal in both arms; the larger is 1."""
-        return np.asarray(self._typical.min() / self._typical)
+        return np.asarray(self.units.min() / self.units)
 
-    @property
-    def _typical(self) -> Vector:
-        weighed = (self.chances * np.abs(self.weights)).mean(axis=1)
-        typical = np.maximum(weighed / np.maximum(self.shares, 1e-12), 1e-12)
-        # scores of one arm's mean do not include outcomes of the other arm
-        return np.asarray(np.where(weighed > 0, typical, typical.max()))
+    def excess(self, cuts: Vector, doubt: float) -> Matrix:
+        """Maximum means over all rows of (|score| - cut)+, by arm and sign, shape (A, 2, C).
 
-    def excess(self, cut: float) -> float:
-        """Maximum loss of the mean of the scores by clipping, for any outcomes."""
-        lost = np.maximum(self.sizes - cut, 0.0)
-        return float((self.chances * lost).sum(axis=0).mean())
+        (|score| - cut)+ is convex in the outcome. Among all outcomes with a given mean, those at
+        the two ends therefore lose most. The share of rows at an end is at most `MEAN_FACTOR` times
+        that of the estimated mean. The overall share may be larger by `doubt`.
+        """
+        if self.ends is None or self.means is None:
+            lost = [
+                _excess(size, chance, cuts)
+                for size, chance in zip(self.sizes, self.chances, strict=True)
+            ]
+            return np.repeat(np.array(lost)[:, None], 2, axis=1)
+        shares = np.stack([1 - self.means, self.means], axis=1)  # of both ends, (A, 2, N)
+        overall = (self.chances[:, None] * shares).mean(axis=2).sum(axis=0) + doubt
+        shares = np.minimum(MEAN_FACTOR * np.maximum(shares, overall[:, None]), 1.0)
+        out = np.zeros((len(self.ends), 2, len(cuts)))
+        for arm, chance in enumerate(self.chances):
+            for side, sign in enumerate((-1.0, 1.0)):
+                size = np.maximum(sign * self.ends[arm], 0.0)
+                any_outcome = _excess(size.max(axis=0), chance, cuts)
+                by_end = [_excess(*x, cuts) for x in zip(size, chance * shares[arm], strict=True)]
+                out[arm, side] = np.minimum(any_outcome, by_end[0] + by_end[1])
+        return out
+
+
+MEAN_FACTOR = 2.0
+"""Largest mean outcome, relative to its estimate, if clipping is limited by the mean. By hand."""
+
+
+def _excess(size: Vector, chance: Vector, cuts: Vector) -> Vector:
+    """Mean of chance (size - cut)+ at each cut."""
+    order = np.argsort(size)
+    size, chance = size[order], chance[order] / len(size)
+    above = np.searchsorted(size, cuts)
+    rows, amount = (np.r_[np.cumsum(x[::-1])[::-1], 0.0] for x in (chance, chance * size))
+    return np.asarray(np.maximum(amount[above] - cuts * rows[above], 0.0))
 
 
 # -- outcomes of a difference in means ---------------------------------------------------------
@@ -436,6 +455,9 @@ UNFORESEEN = 2.0
 """Largest possible score, over the largest detected one, if the synthetic population has none as
 large. By hand."""
 
+MEAN_SDS = 2.0
+"""Doubt about the overall mean outcome, as noise sds of a mean score per unit. By hand."""
+
 NEAREST = 0.25
 """Least threshold that is tried, as a share of the root mean square of the scores."""
 
@@ -473,40 +495,44 @@ def score_cut(
         Sd of the first effect, which centers the scores. An arm's mean outcome has this error times
         the share of the other arms.
     """
-    largest = float(extremes.largest.max())
+    largest = float(extremes.sizes.max())
     scaled = look is None or look.scaled
     variance = 0.0 if look is None else look.variance
     if sizes is None or not scaled or not (variance or sizes.reach):
         cuts = ranges.cuts_between(PRIORS.lowest_cut * largest, largest)
-        cut = Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
+        lost = extremes.excess(cuts, MEAN_SDS * noise_per_cut).sum(axis=0).max(axis=0)
+        cut = Cut.least(cuts, noise_per_cut, lost)
         if not movable or extremes.span is None:
             return cut
         least_score, most_score = extremes.span
         half, middle = 0.5 * (most_score - least_score), 0.5 * (most_score + least_score)
         whole = Cut(half, 0.0, middle=middle)
         return min(cut, whole, key=lambda c: (noise_per_cut * c.threshold) ** 2 + c.bias**2)
-    sparse = look is not None and look.mostly
-    usual = 0.5 * variance * extremes.unit**2
+    sparse, unit = look is not None and look.mostly, float(extremes.units.min())
+    usual = 0.5 * variance * unit**2
     # scores detected beyond the largest possible score contradict the synthetic population, which
     # then has scores as much larger
-    largest_by_row = extremes.largest[list(sizes.arms)] if sizes.arms else extremes.largest
-    grown, end = 1.0, float((largest_by_row * sizes.factors).max())
+    grown, ends = 1.0, extremes.sizes.max(axis=1)
+    end = float(((ends[list(sizes.arms)] if sizes.arms else ends) * sizes.factors).max())
     if sizes.reach > np.sqrt(2.0) * end:
         grown = UNFORESEEN * sizes.reach / end
     largest = min(grown * largest, float((sizes.edges[-1] / sizes.factors).max()))
-    shifts = doubt * extremes.unit * (1 - extremes.shares)
+    shifts = doubt * unit * (1 - extremes.chances.mean(axis=1))
     beyond = sizes.beyond(rows, anywhere=anywhere, sparse=sparse, usual=usual, shifts=shifts)
     start = NEAREST * float(np.sqrt(beyond(np.array([largest]))[1].sum()))
     # detected amounts among zeros are not clipped
-    start = max(start, look.reach * extremes.unit if look and sparse else 0.0)
+    start = max(start, look.reach * unit if look and sparse else 0.0)
     cuts = ranges.cuts_between(min(start, largest), largest)
-    most = np.array([grown * extremes.excess(float(c) / grown) for c in cuts])
+    most = grown * extremes.excess(cuts / grown, MEAN_SDS * noise_per_cut)
     over, square = beyond(cuts)
+    for row, (arm, side) in enumerate(zip(sizes.arms, sizes.sides, strict=True)):
+        over[row] = np.minimum(over[row], most[arm, int(side > 0)])
     sides = []
     for sign in (-1, 1):
         on_side = np.array([float(side in (0, sign)) for side in sizes.sides or (0,) * len(over)])
         share = 1.0 if sizes.sides else 0.5
-        sides.append(SideCuts(cuts, np.minimum(on_side @ over, most), share * on_side @ square))
+        lost = np.minimum(on_side @ over, most[:, int(sign > 0)].sum(axis=0))
+        sides.append(SideCuts(cuts, lost, share * on_side @ square))
     return Cut.narrowest(sides[0], sides[1], noise_per_cut, rows, centred=not movable)
 
 

@@ -20,7 +20,7 @@ from privcausal.features.functions import SYNTHETIC_CELLS, Known
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import visible_cells
+from privcausal.inference.ranges import UNIFORM_ODDS, visible_cells
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Vector
@@ -217,9 +217,6 @@ def _normal_scores(width: int) -> Matrix:
 
 MARGINAL_CENTRES, MARGINAL_SPREADS = 61, 25
 """Numbers of means and standard deviations of the normal marginals: finer than the noise."""
-
-UNIFORM_ODDS = 5.0
-"""A column is this many times as likely normal as uniform over its bounds. Everyday laws."""
 
 
 def interval_probabilities(counts: Vector, noise_sd: float, count: float) -> Vector:

@@ -230,7 +230,7 @@ class Look:
     window : Interval
         Interval of detected outcomes; their bounds if none is detected.
     scaled : bool
-        Whether the histogram detects more than single values.
+        Whether more than single values are detected, or no row is likely to be at the upper end.
     reach : float
         Largest detected distance from the middle; 0 if the scale is unknown.
     mostly : bool
@@ -254,11 +254,13 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     ends = np.r_[0.0, outcome_edges(bounds)]
     seen = visible_cells(counts, noise_sd, 1)
     core = Core.of(seen, counts, ends)
+    # Rare events have one value, and only the bounds show which.
+    events = (bounds.lo, bounds.hi) == (0.0, 1.0) or bool(counts[-1] > noise_sd)
     if core is None:
-        return Look(bounds, False, 0.0, True)
+        return Look(bounds, not events, 0.0, True)
     wide = np.diff(ends) > POINT * float(ends[-1])
     if seen.sum() == 1 and many(counts[~seen], noise_sd, float(counts.sum())):
-        return Look(bounds, False, 0.0, True, lone=True)
+        return Look(bounds, not events, 0.0, True, lone=True)
     held = np.where(seen, np.maximum(counts, 0.0), 0.0)
     k, rows = int(np.argmax(np.where(wide, held, 0.0))), float(counts.sum())
     spiked = held[k] > MOSTLY * rows and many(np.delete(counts, k), noise_sd, rows)
@@ -268,7 +270,7 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
         core = core.stretched(counts, noise_sd, ends, ERROR, sparse=True)
     low, high = max(low, bounds.lo), min(high, bounds.hi)
     if high - low <= least_width(bounds.lo, bounds.hi):  # too narrow to be a range
-        return Look(bounds, False, 0.0, True)
+        return Look(bounds, not events, 0.0, True)
     return Look(Interval(low, high), True, max(core.below, core.above), mostly)
 
 
@@ -371,6 +373,21 @@ class MeanWindow(NamedTuple):
     variance: float
 
 
+def normal_laws(
+    ends: Vector, centres: int = CENTRES, least: float = 0.5 / LOOK_BINS
+) -> tuple[Matrix, Vector, Vector]:
+    """Chances of the cells between `ends` for normal distributions, shape (L, K), with mean and sd.
+
+    The sds are `least` to half of the range. Values beyond the range count in its last cells.
+    """
+    width = float(ends[-1] - ends[0])
+    means = np.repeat(np.linspace(ends[0], ends[-1], centres), SPREADS)
+    sds = np.tile(width * np.geomspace(least, 0.5, SPREADS), centres)
+    below = ndtr((ends - means[:, None]) / sds[:, None])
+    below[:, 0], below[:, -1] = 0.0, 1.0
+    return np.diff(below, axis=1), means, sds
+
+
 def outcome_window(
     counts: Vector,
     noise_sd: float,
@@ -405,11 +422,7 @@ def outcome_window(
     # shares of the bins: detected counts, and normal distributions averaged by likelihood
     share = counts / max(counts.sum(), 1.0)
     if noise_sd:
-        centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
-        spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
-        below = ndtr((grid - centres) / spreads)
-        below[..., 0], below[..., -1] = 0.0, 1.0
-        laws = count * np.diff(below, axis=-1).reshape(-1, len(counts))
+        laws = count * normal_laws(grid)[0]
         chance = likelihoods(counts, noise_sd, laws)
         model = chance @ laws / chance.sum()
         keep = signal_share(counts - model, noise_sd**2)
@@ -458,6 +471,12 @@ SHARE_BEYOND = 0.02
 """Maximum share of the rows beyond either end of a column's effective range; they are clipped.
 Building half."""
 
+STRETCH = 1.5
+"""Factor of a range that noise hides cell by cell: three sds of a normal column. By hand."""
+
+UNIFORM_ODDS = 5.0
+"""A column is this many times as likely normal as uniform over its bounds. Everyday laws."""
+
 
 def effective_range(
     counts: Vector, noise_sd: float, declared: Interval, looks: int, *, whole: bool = False
@@ -466,9 +485,10 @@ def effective_range(
 
     The range covers the cells that are distinguishable from noise. It is stretched from their
     median until at most `SHARE_BEYOND` of the rows can lie beyond an end, by the tail condition.
-    The result is the declared range in three cases. The effective range is wider than half the
-    declared range. It is close to a point. Or more rows may lie beyond the detected cells than in
-    them; these cells are then not a middle whose tails could meet a condition.
+    If more rows may lie beyond the detected cells than in them, these cells are not a middle whose
+    tails could meet a condition; the range is then that of the usual distributions which fit the
+    counts. The result is the declared range if the effective range is close to a point, or wider
+    than half the declared range.
 
     Parameters
     ----------
@@ -483,24 +503,45 @@ def effective_range(
     seen = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY)
     ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
     core = Core.of(seen, counts, ends)
-    if core is None or (whole and seen.sum() == 1):
+    if whole and seen.sum() == 1:
         return declared
     at = np.flatnonzero(seen)
-    rows = max(float(counts[at[0] : at[-1] + 1].sum()), noise_sd, 1.0)
-    outside = counts[: at[0]][::-1], counts[at[-1] + 1 :]
-    step, limits = declared.width / len(counts), []
+    outside = (counts[: at[0]][::-1], counts[at[-1] + 1 :]) if len(at) else (counts, counts[:0])
     elsewhere = np.concatenate(outside)
-    if elsewhere.sum() + norm.isf(LUCKY) * noise_sd * np.sqrt(len(elsewhere)) > rows:
-        return declared
-    for beyond, reach in zip(outside, (core.below, core.above), strict=True):
-        distance = reach + step * np.arange(len(beyond) + 1.0)
-        most = hidden(beyond, noise_sd, distance, 2 * looks)
-        limits.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
-    low = float(max(declared.lo, core.middle - limits[0]))
-    high = float(min(declared.hi, core.middle + limits[1]))
+    rows = max(float(counts.sum() - elsewhere.sum()), noise_sd, 1.0)
+    doubt = norm.isf(LUCKY) * noise_sd * np.sqrt(len(elsewhere))
+    if core is None or elsewhere.sum() + doubt > rows:
+        low, high = declared.lo + declared.width * _likely_range(counts, noise_sd)
+    else:
+        step, limits = declared.width / len(counts), []
+        for beyond, reach in zip(outside, (core.below, core.above), strict=True):
+            distance = reach + step * np.arange(len(beyond) + 1.0)
+            most = hidden(beyond, noise_sd, distance, 2 * looks)
+            limits.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
+        low = float(max(declared.lo, core.middle - limits[0]))
+        high = float(min(declared.hi, core.middle + limits[1]))
     # a range above half the declared width saves too little noise to justify the clipping
     worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
-    return Interval(low, high) if worth else declared
+    return Interval(float(low), float(high)) if worth else declared
+
+
+def _likely_range(counts: Vector, noise_sd: float) -> Vector:
+    """Where a column lies in [0, 1], from counts of equal cells that show no middle with tails.
+
+    Normal distributions and the uniform are averaged by their likelihood. The range has the middle
+    96% of the average, stretched from its median.
+    """
+    cells = len(counts)
+    grid = np.arange(cells + 1) / cells
+    normal = normal_laws(grid, 2 * cells + 1, 0.25 / cells)[0]
+    laws = np.r_[normal, np.full((1, cells), 1 / cells)]
+    prior = np.r_[np.zeros(len(normal)), np.log(len(normal) / UNIFORM_ODDS)]
+    rows = max(float(counts.sum()), noise_sd)
+    chance = likelihoods(counts, noise_sd, rows * laws, prior)
+    law = np.r_[0.0, np.cumsum(chance @ laws / chance.sum())]
+    low, median, high = np.interp([SHARE_BEYOND, 0.5, 1 - SHARE_BEYOND], law, grid)
+    ends = median + STRETCH * (np.array([low, high]) - median)
+    return np.asarray(np.clip(ends, 0.0, 1.0))
 
 
 # -- bounds estimated from noisy counts --------------------------------------------------------

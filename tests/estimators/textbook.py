@@ -24,7 +24,7 @@ def textbook(cut: float | None = None, **priors: float) -> Iterator[None]:
     """
 
     def threshold(extremes: Extremes, *_: Any, **__: Any) -> Cut:
-        return Cut(4 * float(extremes.largest.max()) if cut is None else cut, 0.0)
+        return Cut(4 * float(extremes.sizes.max()) if cut is None else cut, 0.0)
 
     def at_the_bound(sizes: AbsHistogram, *_: Any, **__: Any) -> float:
         return float(sizes.edges[-1])

@@ -57,7 +57,7 @@ def test_what_a_cut_loses_is_within_its_allowance(treated: float, law: object) -
         # all beyond on one side, as in a skewed outcome
         lost.append(sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share))  # type: ignore[attr-defined]
         allowed.append(cut.bias)
-        assert treated < 0.1 or cut.threshold < 0.7 * at.largest.max()
+        assert treated < 0.1 or cut.threshold < 0.7 * at.sizes.max()
     assert np.mean(lost) <= 1.25 * np.mean(allowed)
 
 
@@ -148,8 +148,8 @@ def test_a_tail_that_no_count_shows_is_as_far_out_as_the_variance_lets_it() -> N
 def test_both_arms_have_the_same_scale() -> None:
     at = extremes(0.1)
     assert at.factors == pytest.approx([1.0, 1 / 9])
-    assert at.unit == pytest.approx(1 / 0.9)
-    assert at.shares == pytest.approx([0.9, 0.1])
+    assert at.units.min() == pytest.approx(1 / 0.9)
+    assert at.chances.mean(axis=1) == pytest.approx([0.9, 0.1])
 
 
 def test_an_arm_too_small_to_see_has_the_tail_of_the_other() -> None:
@@ -176,13 +176,33 @@ def test_without_a_scale_only_what_no_outcome_can_pass_is_cut() -> None:
     assert score_cut(at, 1e-3, core, SEEN, 1e4).threshold < 4.0
     # sparse amounts: what was seen of them is not cut
     sparse = Look(Interval(0.0, 1.0), True, 0.9, True)
-    assert score_cut(at, 1e-3, core, sparse, 1e4).threshold >= 0.9 * at.unit
+    assert score_cut(at, 1e-3, core, sparse, 1e4).threshold >= 0.9 * at.units.min()
 
 
 def test_the_bound_for_any_outcomes_counts_each_point() -> None:
     at = Extremes(np.array([[1.0, 3.0], [2.0, 8.0]]), np.ones((2, 2)), np.full((2, 2), 0.5))
-    assert at.excess(2.0) == pytest.approx(0.5 * (0.5 * 1.0 + 0.5 * 6.0))
-    assert at.excess(8.0) == 0.0
+    lost = at.excess(np.array([2.0, 8.0]), 0.0).sum(axis=0)
+    assert lost == pytest.approx(np.array([[0.5 * (0.5 * 1.0 + 0.5 * 6.0), 0.0]] * 2))
+
+
+def test_no_outcomes_of_a_mean_lose_more_than_those_at_the_ends() -> None:
+    rng = np.random.default_rng(8)
+    p, means = rng.uniform(0.05, 0.95, 400), rng.uniform(0.01, 0.2, (2, 400))
+    chances = np.stack([1 - p, p])
+    weights = np.array([[-1.0], [1.0]]) / chances
+    ends = weights[:, None] * (np.array([[0.0], [1.0]])[None] - means[:, None])
+    at = Extremes(np.abs(ends).max(axis=1), weights, chances, None, ends, means)
+    cuts = np.array([0.0, 0.2, 1.0, 4.0, 1e6])
+    most = at.excess(cuts, 0.0)
+    assert (most[..., -1] == 0.0).all()
+    for a in (0.05, 0.5, 5.0):  # beta distributions, from two values to nearly constant
+        y = rng.beta(a * means, a * (1 - means), (2000, 2, 400))
+        score = weights * (y - means)
+        for side, sign in enumerate((-1, 1)):
+            over = np.maximum(sign * score[..., None] - cuts, 0.0) * chances[..., None]
+            assert (over.mean(axis=(0, 2)) <= 1.01 * most[:, side]).all()
+    # the bound is used: with rare events, it is far below that for any outcomes
+    assert most[1, 1, 3] < 0.5 * np.mean(p * np.maximum(at.sizes[1] - 4.0, 0.0))
 
 
 def test_an_arm_whose_outcomes_do_not_enter_has_a_law_of_its_own() -> None:
@@ -250,11 +270,14 @@ def test_values_at_zero_and_the_ends_tell_of_no_scale() -> None:
     for bounds, y in [
         (Interval(0.0, 1.0), (rng.random(8000) < 0.01).astype(float)),
         (Interval(-1.0, 1.0), rng.choice([-1.0, 0.0, 1.0], 8000)),
-        (Interval(-50.0, 500.0), np.where(rng.random(8000) < 0.005, 40.0, 0.0)),
     ]:
         found = seen(y, bounds)
         assert not found.scaled
         assert found.window == bounds
+    # hidden amounts inside the bounds have the law of the scores
+    found = seen(np.where(rng.random(8000) < 0.005, 40.0, 0.0), bounds := Interval(-50.0, 500.0))
+    assert found.scaled
+    assert found.window == bounds
 
 
 def test_amounts_among_zeros_are_the_scale() -> None:
