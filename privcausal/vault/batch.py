@@ -27,16 +27,6 @@ class RawColumn(Opaque):
     labels: tuple[str, ...] = ()
 
 
-class RawBatch(Opaque):
-    """Columns of a block before their domains are known. `keep` marks the rows that may be used."""
-
-    __slots__ = ("columns", "keep")
-
-    def __init__(self, columns: Mapping[str, RawColumn], keep: Mask) -> None:
-        self.columns = columns
-        self.keep = keep
-
-
 class Batch(Opaque):
     """Rows ready for row maps. All values are defined for every row.
 
@@ -185,7 +175,11 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         values[~present] = domain.mid
         return values, present
     if isinstance(domain, Levels):
-        return _clean_levels(column, domain)
+        position = {label: i for i, label in enumerate(domain.labels)}
+        undeclared = position["other"] if domain.other else -1
+        lookup = [position.get(label, undeclared) for label in column.labels]
+        assert column.codes is not None
+        return np.array([*lookup, -1], np.int64)[column.codes], column.codes >= 0
     if column.numbers is not None:
         is_one, is_zero = column.numbers == 1, column.numbers == 0
     else:
@@ -195,15 +189,6 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         coded = np.array([*value, -1], np.int64)[column.codes]
         is_one, is_zero = coded == 1, coded == 0
     return is_one.astype(np.float64), is_one | is_zero
-
-
-def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:
-    position = {label: i for i, label in enumerate(domain.labels)}
-    undeclared = position["other"] if domain.other else -1
-    lookup = [position.get(label, undeclared) for label in column.labels]
-    assert column.codes is not None
-    codes = np.array([*lookup, -1], np.int64)[column.codes]
-    return codes, column.codes >= 0
 
 
 # -- parts of the rows, independent of their values ------------------------------------------

@@ -8,9 +8,9 @@ whole numbers without rounding. `Exit.noisy` adds noise according to the stage's
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -114,30 +114,18 @@ class Mechanism(Query):
         """Exact sums over the batch, shape (m,)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Together:
-    """Sums of several mechanisms in one pass, each over its own parts of the rows (None: all)."""
+Queries: TypeAlias = Sequence[tuple[Mechanism, tuple[int | None, ...]]]
+"""Mechanisms, and the parts of the rows that each is summed over (None: all rows)."""
 
-    queries: tuple[tuple[Mechanism, tuple[int | None, ...]], ...]
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of sums of each mechanism."""
-        return tuple(len(parts) * len(m.units) for m, parts in self.queries)
-
-    @property
-    def width(self) -> int:
-        """Largest number of columns in any matrix that a mechanism builds from the rows."""
-        return max(getattr(getattr(m, "features", None), "size", 0) for m, _ in self.queries)
-
-    def integers(self, batch: Batch) -> Integers:
-        """Exact sums over the batch, concatenated by mechanism and then by part."""
-        sums = [
-            mechanism.integers(batch if part is None else batch.only(part))
-            for mechanism, parts in self.queries
-            for part in parts
-        ]
-        return np.concatenate(sums)
+def sums_together(queries: Queries, batch: Batch) -> Integers:
+    """Exact sums over the batch, concatenated by mechanism and then by part."""
+    sums = [
+        mechanism.integers(batch if part is None else batch.only(part))
+        for mechanism, parts in queries
+        for part in parts
+    ]
+    return np.concatenate(sums)
 
 
 class Solution(Query):

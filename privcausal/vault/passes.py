@@ -29,13 +29,12 @@ from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import (
     Batch,
     Layout,
-    RawBatch,
     dealt,
     first_rows,
     part_shares,
     reads_labels,
 )
-from privcausal.vault.exit import ExactSum, Mechanism, Together
+from privcausal.vault.exit import ExactSum, Queries, sums_together
 from privcausal.vault.guard import Opaque
 from privcausal.vault.queries.cells import CellSums, ColumnHistograms, SurvivalScore
 from privcausal.vault.sources import memory
@@ -231,28 +230,27 @@ class Passes(Opaque):
         """The sum over raw columns of all rows."""
         wanted = tuple((name, False) for name in mechanism.columns)
         if isinstance(self._rows, Spark):
-            return self._sent(RemoteSum(mechanism, wanted, None))
+            return self._sent(RemoteSum(mechanism, len(mechanism.units), wanted, None))
         total, done = ExactSum(len(mechanism.units)), 0
         for _, columns, keep, _ in self._marked(wanted):
-            total.add(mechanism.integers(RawBatch(columns, keep)))
+            total.add(mechanism.integers(columns, keep))
             done += len(keep)
             self._progress.rows(done, self._rows)
         return total.value()
 
-    def sums(
-        self, queries: Sequence[tuple[Mechanism, tuple[int | None, ...]]]
-    ) -> list[list[Integers]]:
-        """The sums of each mechanism over parts of the rows (None: all), in one pass over them."""
+    def sums(self, queries: Queries) -> list[list[Integers]]:
+        """The sums of each mechanism over its parts of the rows, in one pass over them."""
         if isinstance(self._rows, Aggregates):
             table = self._rows.table
             cells = [mechanism for mechanism, _ in queries if isinstance(mechanism, CellSums)]
             count, steps = table.count.ravel(), table.steps.ravel()
             return [[mechanism.entries(count, steps, np.zeros(2))] for mechanism in cells]
-        together = Together(tuple(queries))
+        sizes = [len(parts) * len(mechanism.units) for mechanism, parts in queries]
         if isinstance(self._rows, Spark):
             unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
             job = RemoteSum(
-                together,
+                queries,
+                sum(sizes),
                 self._wanted,
                 self._layout,
                 shares=self._shares,
@@ -261,16 +259,18 @@ class Passes(Opaque):
             )
             total = self._sent(job)
         else:
-            total = self._summed(together)
-        sums = np.split(total, np.cumsum(together.sizes)[:-1])
+            total = self._summed(queries, sum(sizes))
+        sums = np.split(total, np.cumsum(sizes)[:-1])
         return [np.split(s, len(parts)) for s, (_, parts) in zip(sums, queries, strict=True)]
 
-    def _summed(self, together: Together) -> Integers:
+    def _summed(self, queries: Queries, size: int) -> Integers:
         """The sums over rows that are read here, in threads if there are many."""
         thread, free, taken = threading.local(), self._spaces, list[Space]()
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
         before, self._values = self._values, {}
-        keeps_matrices = self._keeps and self._rows.size() * together.width <= KEEP_NUMBERS
+        # The largest number of columns in any matrix that a mechanism builds from the rows
+        width = max(getattr(getattr(m, "features", None), "size", 0) for m, _ in queries)
+        keeps_matrices = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
 
         def worked(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
             if not hasattr(thread, "space"):
@@ -282,7 +282,7 @@ class Passes(Opaque):
                 batch.rows.cache |= before.pop(at, {})
                 batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
-                    sums = together.integers(batch)
+                    sums = sums_together(queries, batch)
             if remembers:  # Keep arrays of `memo`. Values that this pass did not use are dropped.
                 self._values[at] = {
                     key: entry
@@ -291,7 +291,7 @@ class Passes(Opaque):
                 }
             return sums, batch
 
-        total, done, made = ExactSum(sum(together.sizes)), 0, []
+        total, done, made = ExactSum(size), 0, []
         blocks: Iterable[MarkedBlock | Batch] = self._batches or self._marked(self._wanted)
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
         results = map(worked, blocks) if threads == 1 else in_threads(worked, blocks, threads)

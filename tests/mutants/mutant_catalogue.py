@@ -240,7 +240,7 @@ ROWS = (
         "vault/test_split.py::test_parts_do_not_depend_on_values[disjoint-substitute]",
     ),
     Mutant(
-        "folds charged once, and every row in each", "vault.exit:Together.integers",
+        "folds charged once, and every row in each", "vault.exit:sums_together",
         "batch if part is None else batch.only(part)", "batch", audit("r, crossfit", ADD),
     ),
     Mutant(
