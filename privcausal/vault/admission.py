@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -154,8 +155,8 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     if isinstance(rows, spark.Spark):
         made = _on_spark(rows, how)
     else:
-        opened = rows._opened if isinstance(rows, stored.Stored) else stored.Connections()
-        work, wanted = opened.new(), tuple(how.labels.items())
+        opened = rows._opened if isinstance(rows, stored.Stored) else ExitStack()
+        work, wanted = stored.database(opened), tuple(how.labels.items())
         # Rows in memory share one list of labels, so they form one block.
         size = max(rows.size(), 1) if rows.held else stored.STREAM
         records = (how.record(columns) for _, columns in rows.blocks(wanted, size))

@@ -258,7 +258,7 @@ ROWS = (
         "rank < max_rows", "rank >= 0", "privacy/test_replay.py::test_units[r-full-substitute]",
     ),
     Mutant(
-        "any number of rows of a unit in a file", "vault.sources.stored:Units.marks",
+        "any number of rows of a unit in a file", "vault.sources.stored:Stored.marks",
         "rank <= {int(max_rows)}", "rank >= 0",
         "privacy/test_replay_complete.py::test_every_learner_by_units[r-parquet-substitute]",
     ),
@@ -401,8 +401,8 @@ WORDS = (
         "vault/test_closed.py::test_connections_are_closed[rows-parquet]",
     ),
     Mutant(
-        "only the last connection is closed", "vault.sources.stored:Connections.close",
-        "while self._open:", "if self._open:",
+        "only the last connection is closed", "vault.sources.stored:database",
+        "opened.callback(", "opened.pop_all()\n    opened.callback(",
         "vault/test_closed.py::test_connections_are_closed[units-parquet]",
     ),
 )  # fmt: skip
