@@ -53,10 +53,6 @@ class Finding:
     def __post_init__(self) -> None:
         self.positions.setflags(write=False)
 
-    @property
-    def examples(self) -> tuple[int, ...]:
-        return tuple(self.positions[:SHOWN_ROWS].tolist())
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Findings(Strict):
@@ -79,10 +75,11 @@ class Findings(Strict):
         """
         import pandas as pd
 
-        lines = [
-            (f.column, f.kind, f.problem, f.consequence, len(f.positions), f.examples)
-            for f in self.found
-        ]
+        lines = []
+        for f in self.found:
+            examples = tuple(f.positions[:SHOWN_ROWS].tolist())
+            line = (f.column, f.kind, f.problem, f.consequence, len(f.positions), examples)
+            lines.append(line)
         index = pd.RangeIndex(len(lines), name=BANNER)
         return pd.DataFrame(lines, index, columns=list(FINDING_COLUMNS))
 
@@ -253,7 +250,8 @@ def _absent(column: RawColumn) -> Mask:
 def _texts(finding: Finding) -> Sequence[str]:
     """The six cells of a line. Names and levels are untrusted: control characters are escaped."""
     count = len(finding.positions)
-    examples = ", ".join(map(str, finding.examples)) + (", ..." if count > SHOWN_ROWS else "")
+    more = ", ..." if count > SHOWN_ROWS else ""
+    examples = ", ".join(map(str, finding.positions[:SHOWN_ROWS])) + more
     cells = (finding.column, finding.kind, finding.problem, finding.consequence)
     texts = (text if text.isprintable() else repr(text) for text in cells)
     short = (text if len(text) <= 60 else f"{text[:57]}..." for text in texts)

@@ -203,9 +203,33 @@ class Supremum:
         return max(self._climb(value, points[k]) for k in highest)
 
     def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
+        """The largest `value` found from a starting point."""
+        from scipy.optimize import minimize
+
+        smooth = np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
+        k = len(smooth)
+        above, below = 1 + np.arange(k), 1 + k + np.arange(k)
+
+        def slope(u: Vector, point: Vector) -> tuple[float, Vector]:
+            # The point at `u`, then a step up and a step down in each smooth variable.
+            points = np.tile(point, (2 * k + 1, 1))
+            points[:, smooth] = u
+            points[above, smooth] = np.minimum(u + HALF_DIFFERENCE, 1.0)
+            points[below, smooth] = np.maximum(u - HALF_DIFFERENCE, 0.0)
+            values = value(self._rows(points))
+            width = points[above, smooth] - points[below, smooth]
+            return -float(values[0]), -(values[above] - values[below]) / width
+
         best = float(value(self._rows(point[None]))[0])
         for _ in range(LEVEL_ROUNDS):
-            point, best = self._ascend(value, point, best)
+            # L-BFGS-B in the variables that range over intervals
+            if k:
+                top = minimize(
+                    slope, point[smooth], (point,), "L-BFGS-B", jac=True, bounds=[(0, 1)] * k
+                )
+                if -top.fun > best:
+                    point, best = point.copy(), -float(top.fun)
+                    point[smooth] = top.x
             # Every point that differs in the value of one discrete variable.
             others = []
             for j, values in enumerate(self._values):
@@ -221,37 +245,6 @@ class Supremum:
                 break
             point, best = others[heights.argmax()], float(heights.max())
         return best
-
-    def _ascend(
-        self, value: Callable[[Rows], Vector], point: Vector, best: float
-    ) -> tuple[Vector, float]:
-        """L-BFGS-B in the variables that range over intervals."""
-        from scipy.optimize import minimize
-
-        smooth = np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
-        if not len(smooth):
-            return point, best
-
-        k = len(smooth)
-        above, below = 1 + np.arange(k), 1 + k + np.arange(k)
-
-        def slope(u: Vector) -> tuple[float, Vector]:
-            # The point at `u`, then a step up and a step down in each smooth variable.
-            points = np.tile(point, (2 * k + 1, 1))
-            points[:, smooth] = u
-            points[above, smooth] = np.minimum(u + HALF_DIFFERENCE, 1.0)
-            points[below, smooth] = np.maximum(u - HALF_DIFFERENCE, 0.0)
-            values = value(self._rows(points))
-            width = points[above, smooth] - points[below, smooth]
-            return -float(values[0]), -(values[above] - values[below]) / width
-
-        bounds = [(0, 1)] * k
-        top = minimize(slope, point[smooth], jac=True, method="L-BFGS-B", bounds=bounds)
-        if not -top.fun > best:
-            return point, best
-        higher = point.copy()
-        higher[smooth] = top.x
-        return higher, -float(top.fun)
 
     def _rows(self, points: Matrix) -> Rows:
         """Points as rows, with their design columns if these are plain."""
@@ -506,39 +499,36 @@ class Process(Opaque):
     _answers: dict[bytes, float] = field(default_factory=dict)
 
     def ask(self, rows: Rows) -> Vector:
-        """Noisy effects at points, one after another, shape (n,)."""
-        z = np.ascontiguousarray(rows.scaled(self.features.design)[:, self.features.columns])
-        for point, g in zip(z, self.fitted.g(rows), strict=True):
-            if (key := point.tobytes()) not in self._answers:
-                self._answers[key] = g + self.scale * self._noise(point)
-        return np.array([self._answers[point.tobytes()] for point in z])
+        """Noisy effects at points, one after another, shape (n,).
 
-    def _noise(self, point: Vector) -> float:
-        """U at a point given U at the earlier points.
-
-        Let C = R R' be the covariance at the earlier points, and U = R u there. The value is
-        w'u + sd u' for R w = K(., point). This is the conditional distribution given U, since
+        Let C = R R' be the covariance at the earlier points, and U = R u there. U at the next point
+        is w'u + sd u' for R w = K(., point). This is the conditional distribution given U, since
         C^-1 U = R'^-1 u.
         """
-        # The next row of R, shape (points so far + 1,).
-        if self._points:
-            v = self.density * self.features.kernel(np.array(self._points), point)
-            w = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
-            # a lower limit, in case points are close together
-            left = max(self.density - float(w @ w), 1e-9 * self.density)
-            row = np.append(w, math.sqrt(left))
-        else:
-            row = np.array([math.sqrt(self.density)])
-        unit = 2.0**-ONE_FACTOR
-        standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
-        noise: float = float(row[:-1] @ self._standard) + row[-1] * standard
-        self._points.append(point)
-        self._standard.append(standard)
-        k = len(row)
-        if k > len(self._root):  # The storage doubles when it is full.
-            self._root = np.pad(self._root, (0, k))
-        self._root[k - 1, :k] = row
-        return noise
+        z = np.ascontiguousarray(rows.scaled(self.features.design)[:, self.features.columns])
+        for point, g in zip(z, self.fitted.g(rows), strict=True):
+            if point.tobytes() in self._answers:
+                continue
+            # The next row of R, shape (points so far + 1,).
+            if self._points:
+                v = self.density * self.features.kernel(np.array(self._points), point)
+                w = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
+                # a lower limit, in case points are close together
+                left = max(self.density - float(w @ w), 1e-9 * self.density)
+                row = np.append(w, math.sqrt(left))
+            else:
+                row = np.array([math.sqrt(self.density)])
+            unit = 2.0**-ONE_FACTOR
+            standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
+            noise = float(row[:-1] @ self._standard) + row[-1] * standard
+            self._points.append(point)
+            self._standard.append(standard)
+            k = len(row)
+            if k > len(self._root):  # The storage doubles when it is full.
+                self._root = np.pad(self._root, (0, k))
+            self._root[k - 1, :k] = row
+            self._answers[point.tobytes()] = g + self.scale * noise
+        return np.array([self._answers[point.tobytes()] for point in z])
 
 
 # -- second stages; a fitted stage serves one mechanism and is then discarded ------------------
@@ -1054,10 +1044,10 @@ def _fit_by_rows(fit: Any) -> Callable[..., Any]:
             "creates its bins differently. Use weighting='interpret'."
         )
 
-    def by_rows(*args: Any, **options: Any) -> Any:
-        return bins(*args, **{**options, "sample_weight": None})
-
-    names = {**fit.__globals__, "construct_bins": by_rows}
+    names = {
+        **fit.__globals__,
+        "construct_bins": lambda *args, **options: bins(*args, **options | {"sample_weight": None}),
+    }
     copied = FunctionType(fit.__code__, names, fit.__name__, fit.__defaults__, fit.__closure__)
     copied.__kwdefaults__ = fit.__kwdefaults__
     return copied

@@ -76,7 +76,10 @@ class Typical(noise.OperatingSystem):
         self._queries += 1
         if query.name == ClusterSquares.label:
             exact = exact * np.r_[np.repeat(self._stretch[0], len(exact) - 1), self._stretch[1]]
-        shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
+        # A fixed, random-looking pattern of +-1: fractional parts of k^2 sqrt(2)
+        k = np.arange(1.0, len(exact) + 1) + 1000.0 * self._queries
+        upper = (k * np.sqrt(5.0) / 2 + k**2 * np.sqrt(2.0)) % 1.0 >= 0.5
+        shift = self._sign * np.where(upper, 1.0, -1.0) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))
 
     def entropy(self) -> int:
@@ -85,12 +88,6 @@ class Typical(noise.OperatingSystem):
     def coins(self, size: int, rate: float) -> Mask:
         """Select row i if a whole number lies in (rate (i - 1), rate i]."""
         return np.diff(np.floor(rate * np.arange(size + 1.0))) > 0
-
-
-def _signs(query: int, size: int) -> Vector:
-    """A fixed, random-looking pattern of +-1, shape (size,): fractional parts of k^2 sqrt(2)."""
-    k = np.arange(1.0, size + 1) + 1000.0 * query
-    return np.where((k * np.sqrt(5.0) / 2 + k**2 * np.sqrt(2.0)) % 1.0 < 0.5, -1.0, 1.0)
 
 
 # -- invented rows ---------------------------------------------------------------------------
