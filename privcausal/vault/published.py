@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import FunctionType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -89,8 +88,12 @@ class PublishedAte:
         """(tau_DP, V/n), each rounded to a fine public grid."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # Suppress warnings: an estimator's warning may describe values of the rows.
-            nuisance = nuisances_on(
-                self.nuisances, self.design, self.outcome, self.clip, *stacked(batches)
+            nuisance = estimators.learn_nuisances(
+                self.nuisances,
+                *stacked(batches),
+                design=self.design,
+                clip=self.clip,
+                bounds=(self.outcome.lo, self.outcome.hi),
             )
             score = Aipw(nuisance, self.outcome, self.clip)
             values = np.concatenate([score(batch)[batch.complete] for batch in batches])
@@ -117,22 +120,6 @@ class PublishedAte:
             for sign, mu, p in ((1.0, mu1, e), (-1.0, mu0, 1 - e))
         ]
         return np.asarray(np.max(ends, axis=0))
-
-
-def nuisances_on(
-    wanted: estimators.Estimators | NuisanceTriple,
-    design: Design,
-    outcome: Outcome,
-    clip: float,
-    rows: Rows,
-    t: Vector,
-    y: Vector,
-) -> NuisanceTriple:
-    """Nuisance models fitted on these rows, unless they are given."""
-    if isinstance(wanted, NuisanceTriple):
-        return wanted
-    x, bounds = estimators.unit_columns(rows, design), (outcome.lo, outcome.hi)
-    return estimators.learn_nuisances(wanted, x, t, y, design=design, clip=clip, bounds=bounds)
 
 
 def stacked(batches: Sequence[Batch]) -> tuple[Rows, Vector, Vector]:
@@ -349,8 +336,12 @@ class _Published:
     def _fitted(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
     ) -> tuple[NuisanceTriple, FittedStage, int]:
-        nuisance = nuisances_on(
-            self.nuisances, self.design, self.outcome, self.clip, *stacked(first)
+        nuisance = estimators.learn_nuisances(
+            self.nuisances,
+            *stacked(first),
+            design=self.design,
+            clip=self.clip,
+            bounds=(self.outcome.lo, self.outcome.hi),
         )
         rows, t, y = stacked([*first, *second] if self.whole else second)
         rho, target = second_stage_scores(self.weight, nuisance.values(rows), t, y)
@@ -545,13 +536,6 @@ class FittedStage(Opaque):
     influence: Callable[[Rows], Vector]
 
 
-class SecondStage(ABC):
-    """Learns g from weights rho and weighted pseudo-outcomes rho phi."""
-
-    @abstractmethod
-    def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage: ...
-
-
 @dataclass(frozen=True, eq=False)
 class _Columns:
     """The design columns that a stage learns from."""
@@ -572,7 +556,7 @@ class Affine(_Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Ridge(SecondStage):
+class Ridge:
     """g = f(x)'w minimizing (1/n) sum rho (phi - g)^2 + ridge ||w||^2: Corollaries 1 and 2.
 
     On the kernel's basis this is kernel ridge regression: h(x) = (L_rho + lambda I)^-1 K(., x) at
@@ -599,7 +583,7 @@ class Ridge(SecondStage):
 
 
 @dataclass(frozen=True, eq=False)
-class ExactRidge(_Columns, SecondStage):
+class ExactRidge(_Columns):
     """Corollary 2 on the Gaussian kernel itself: g = K(., X) a, (RK + n ridge I) a = rho phi.
 
     h(x) = (K(., x) - K(., X) (RK + n ridge I)^-1 R K(X, x)) / ridge at the queries. Time grows with
@@ -637,7 +621,7 @@ _PUBLIC_SEED = 20_250_601
 
 
 @dataclass(frozen=True, eq=False)
-class TanhNetwork(_Columns, SecondStage):
+class TanhNetwork(_Columns):
     """g by Adam on the mean weighted squared error; h by the exact Jacobian and Hessian.
 
     h(x) = 2 J(queries) (H + damping I)^-1 grad g(x) (Corollary 1). H is the Hessian of the mean
@@ -674,6 +658,10 @@ class TanhNetwork(_Columns, SecondStage):
             return np.asarray(np.linalg.norm(slopes @ moves.T, axis=1))
 
         return FittedStage(g, influence)
+
+
+SecondStage: TypeAlias = Ridge | ExactRidge | TanhNetwork
+"""Learns g from weights rho and weighted pseudo-outcomes rho phi."""
 
 
 def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:

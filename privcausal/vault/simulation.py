@@ -311,7 +311,7 @@ class Replay(Vault):
         real: bool,
         silent: bool,
     ) -> None:
-        self._begin(plan, _EarlierNoise(real=real, silent=silent), size)
+        super().__init__(None, plan, _EarlierNoise(real=real, silent=silent), size=size)
         self._left = dict(answers)
 
     def set_layout(self, *_: Any, **__: Any) -> None:

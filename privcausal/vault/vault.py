@@ -126,22 +126,13 @@ class Vault(guard.Opaque):
     @guard.guarded
     def __init__(
         self,
-        source: admission.Source,
+        source: admission.Source | None,
         plan: Plan,
         noise_source: noise.NoiseSource,
         watch: passes.Watch | None = None,
+        size: int | None = None,
     ) -> None:
-        self._begin(plan, noise_source, admission.public_size(source, plan.request), watch)
-        self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
-
-    def _begin(
-        self,
-        plan: Plan,
-        noise_source: noise.NoiseSource,
-        size: int | None,
-        watch: passes.Watch | None = None,
-    ) -> None:
-        """Set what needs no rows."""
+        """Without a source, the vault has no rows, and `size` is their public number."""
         self._plan = plan
         self._unspent = {stage.name: stage for stage in plan.stages}
         self.size = size
@@ -151,6 +142,9 @@ class Vault(guard.Opaque):
         self._progress = passes.Progress(plan, watch)
         self._gathered: dict[str, list[tuple[Mechanism, list[Integers]]]] = {}
         self.answers: dict[str, tuple[Release, ...]] = {}
+        if source is not None:
+            self.size = admission.public_size(source, plan.request)
+            self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
 
     @property
     def silent(self) -> bool:
