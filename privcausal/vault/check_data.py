@@ -7,9 +7,9 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ _MISSING = "is ignored (incomplete row)"
 _REFUSED = "the fit stops with an error"
 
 
-@dataclass(frozen=True, eq=False)
-class Finding:
+class Finding(NamedTuple):
     """One problem of one column, and the positions (from 0) of the affected rows."""
 
     column: str
@@ -48,10 +47,7 @@ class Finding:
     problem: str
     consequence: str
     # None are affected if the problem is one of the whole column.
-    positions: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def __post_init__(self) -> None:
-        self.positions.setflags(write=False)
+    positions: Integers = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,6 +167,7 @@ def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
         findings.append(Finding(name, kind, "text with numeric bounds", _REFUSED))
     for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
         if len(rows):
+            rows.setflags(write=False)
             findings.append(Finding(name, kind, problem, consequence, rows))
     return findings or [Finding(name, kind, NO_PROBLEM, "")]
 

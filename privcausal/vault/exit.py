@@ -245,12 +245,8 @@ class Exit:
         query = noise.NoiseQuery(name, np.ones(len(whole)), UNKNOWN, float(sd / unit * SAFETY))
         return np.asarray(self.noisy(whole, query) * unit)
 
-    def release(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
-        """The noisy answer to one query, in natural units, and its charge."""
-        noisy = self.noisy(exact, self._noise_of(stage, mechanism))
-        return self.with_charge(stage, mechanism, noisy * mechanism.units)
-
-    def _noise_of(self, stage: Stage, mechanism: Query) -> noise.NoiseQuery:
+    def noise_of(self, stage: Stage, mechanism: Query) -> noise.NoiseQuery:
+        """Noise of one query at the cost of its stage."""
         law: noise.Law = "gaussian" if stage.rho else "laplace"
         moved = mechanism.sensitivity if stage.rho else mechanism.l1_sensitivity
         return self.noise_query(
@@ -259,7 +255,7 @@ class Exit:
 
     def with_charge(self, stage: Stage, mechanism: Query, values: Vector) -> Release:
         """A noisy answer with its noise and its charge, which follow from stage and query."""
-        query, units = self._noise_of(stage, mechanism), mechanism.units
+        query, units = self.noise_of(stage, mechanism), mechanism.units
         name, spread = mechanism.name, query.scale
         if query.law == "laplace":
             name = "discrete Laplace"

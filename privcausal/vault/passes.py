@@ -230,7 +230,7 @@ class Passes(Opaque):
         """The sum over raw columns of all rows."""
         wanted = tuple((name, False) for name in mechanism.columns)
         if isinstance(self._rows, Spark):
-            return self._sent(RemoteSum(mechanism, len(mechanism.units), wanted, None))
+            return self._sent(mechanism, len(mechanism.units), wanted, None)
         total, done = ExactSum(len(mechanism.units)), 0
         for _, columns, keep, _ in self._marked(wanted):
             total.add(mechanism.integers(columns, keep))
@@ -247,17 +247,7 @@ class Passes(Opaque):
             return [[mechanism.entries(count, steps, np.zeros(2))] for mechanism in cells]
         sizes = [len(parts) * len(mechanism.units) for mechanism, parts in queries]
         if isinstance(self._rows, Spark):
-            unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
-            job = RemoteSum(
-                queries,
-                sum(sizes),
-                self._wanted,
-                self._layout,
-                shares=self._shares,
-                entropy=self._entropy,
-                unit=unit,
-            )
-            total = self._sent(job)
+            total = self._sent(queries, sum(sizes), self._wanted, self._layout)
         else:
             total = self._summed(queries, sum(sizes))
         sums = np.split(total, np.cumsum(sizes)[:-1])
@@ -323,10 +313,26 @@ class Passes(Opaque):
 
     # -- sums computed by Spark's executors --------------------------------------------------
 
-    def _sent(self, job: RemoteSum) -> Integers:
+    def _sent(
+        self,
+        queries: Queries | ColumnHistograms,
+        size: int,
+        wanted: tuple[tuple[str, bool], ...],
+        layout: Layout | None,
+    ) -> Integers:
         """Sums that Spark's executors compute over their own rows."""
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
+        parts = layout is not None and len(self._shares) > 1
+        job = RemoteSum(
+            queries,
+            size,
+            wanted,
+            layout,
+            shares=self._shares,
+            entropy=self._entropy,
+            unit=trust.unit if parts else None,
+        )
         # Run the job on no rows first. An error here occurs for every table, so it does not depend
         # on which executors have rows.
         unit = memory.no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None

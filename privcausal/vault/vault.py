@@ -267,7 +267,8 @@ class Vault(guard.Opaque):
                 return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
-        return [leave.release(stage, query, exact) for exact in sums]
+        noisy = [leave.noisy(exact, leave.noise_of(stage, query)) for exact in sums]
+        return [leave.with_charge(stage, query, values * query.units) for values in noisy]
 
     @_spending
     def release_folds(self, planned: Stage, query: Mechanism | Boosting) -> tuple[Release, ...]:
