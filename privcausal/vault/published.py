@@ -334,8 +334,9 @@ class _Published:
     name = "discrete Gaussian"
 
     def _fitted(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
+        self, batches: Sequence[Batch], stage: SecondStage, queries: Rows
     ) -> tuple[NuisanceTriple, FittedStage, int]:
+        first, second = ([batch.only(part) for batch in batches] for part in (0, 1))
         nuisance = estimators.learn_nuisances(
             self.nuisances,
             *stacked(first),
@@ -376,17 +377,11 @@ class PublishedAnswers(_Published):
 
     query = "effect at the queries"
 
-    @property
-    def size(self) -> int:
-        return len(self.queries)
-
-    def answer(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Vector:
+    def answer(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Vector:
         """Noisy effects at the queries, shape (d,)."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # Suppress warnings: an estimator's warning may describe values of the rows.
-            nuisance, fitted, size = self._fitted(first, second, self.second, self.queries)
+            nuisance, fitted, size = self._fitted(batches, self.second, self.queries)
             gamma = Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(nuisance, fitted, rows)
             )
@@ -435,14 +430,12 @@ class PublishedProcess(_Published):
         q = self.features.frequencies.shape[1]
         return float((math.sqrt(2 * math.pi) * self.features.bandwidth) ** -q)
 
-    def process(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Process:
+    def process(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Process:
         """g and its noise, to be queried point by point. The process itself is secret."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             model = Ridge(self.features, self.ridge / self.density)
             none = Rows({}, 0).with_scaled(self.design, np.zeros((0, len(self.design))))
-            _, fitted, size = self._fitted(first, second, model, none)
+            _, fitted, size = self._fitted(batches, model, none)
         # r of Eq. 19
         epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
         ends = np.array([self.clip, 1 - self.clip])
@@ -459,14 +452,8 @@ class PublishedCurve(PublishedProcess):
 
     queries: Rows
 
-    @property
-    def size(self) -> int:
-        return len(self.queries)
-
-    def answer(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Vector:
-        return self.process(first, second, stage, add_noise).ask(self.queries)
+    def answer(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Vector:
+        return self.process(batches, stage, add_noise).ask(self.queries)
 
 
 @dataclass(eq=False, repr=False)
@@ -851,10 +838,6 @@ class PublishedLogits(Named):
     name = "objective perturbation"
     label = "logistic regression by arm, p = {self.polynomials.size}"
 
-    @property
-    def size(self) -> int:
-        return 2 * self.polynomials.size
-
     def law(self, epsilon: float) -> tuple[float, float]:
         """beta and Lambda."""
         share = epsilon / (2 if self.neighbors == "substitute" else 1)
@@ -862,15 +845,13 @@ class PublishedLogits(Named):
         ridge = ridge if self.C is None else 1 / self.C
         return share - math.log1p(CURVATURE / ridge), ridge
 
-    def answer(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Vector:
+    def answer(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Vector:
         """Coefficients of phi, control before treated, shape (2 p,)."""
         beta, ridge = self.law(stage.epsilon / PICO)
         length = math.sqrt(self.polynomials.bound)  # phi_j^2 <= |phi_j|
         coefficients = []
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            both, t, y = stacked([*first, *second])
+            both, t, y = stacked([b.only(part) for part in (0, 1) for b in batches])
             phi = self.polynomials.of(both.frame)
             for arm in (0, 1):
                 b = drawn(self.polynomials.size, add_noise) / beta

@@ -25,11 +25,16 @@ from privcausal.vault import noise
 from privcausal.vault.admission import Source
 from privcausal.vault.exit import Query
 from privcausal.vault.noise import NoiseQuery
-from privcausal.vault.published import PublishedAte
+from privcausal.vault.published import (
+    PublishedAnswers,
+    PublishedAte,
+    PublishedCurve,
+    PublishedLogits,
+)
 from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.sums import ClusterSquares
 from privcausal.vault.sources.memory import Memory
-from privcausal.vault.vault import Answerable, Claim, Vault
+from privcausal.vault.vault import Answerable, Vault
 
 LATTICE, MULTIPLIER = 2039, 436
 """A rank-one lattice (Korobov) with a prime number of points. Every coordinate is uniform. Any two
@@ -330,8 +335,10 @@ class Replay(Vault):
         _need(len(answers) == len(parts))
         releases = []
         for values, labels in answers:
-            if isinstance(query, Claim):
-                _need(len(values) == query.size)
+            if isinstance(query, PublishedLogits):
+                _need(len(values) == 2 * query.polynomials.size)
+            if isinstance(query, PublishedAnswers | PublishedCurve):
+                _need(len(values) == len(query.queries))
             if isinstance(query, LabelSelection):
                 _need(len(labels) <= MOST_LABELS and list(labels) == sorted(set(labels)))
             else:

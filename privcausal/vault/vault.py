@@ -261,9 +261,7 @@ class Vault(guard.Opaque):
             case LabelSelection():
                 return [self._selected(stage, query)]
             case PublishedAnswers() | PublishedCurve() | PublishedLogits():
-                whole = list(self._passes.batches())
-                first, second = ([b.only(part) for b in whole] for part in (0, 1))
-                values = query.answer(first, second, stage, leave.claimed)
+                values = query.answer(list(self._passes.batches()), stage, leave.claimed)
                 return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
@@ -306,9 +304,8 @@ class Vault(guard.Opaque):
         self, planned: Stage, mechanism: PublishedProcess
     ) -> tuple[Release, Process]:
         """A secret function to evaluate point by point, at the cost that a paper claims."""
-        whole = list(self._passes.batches())
-        first, second = ([b.only(part) for b in whole] for part in (0, 1))
-        process = mechanism.process(first, second, planned, self._exit.claimed)
+        batches = list(self._passes.batches())
+        process = mechanism.process(batches, planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
 
     @_spending
