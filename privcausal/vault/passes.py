@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import chain
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -211,9 +212,10 @@ class Passes(Opaque):
 
     def _marked(self, wanted: memory.Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
         """Blocks of rows, with a mask of kept rows and the part of each row."""
-        blocks = memory.at_least_one(
-            self._rows.blocks(wanted, BATCH if rows is None else rows), wanted
-        )
+        blocks = self._rows.blocks(wanted, BATCH if rows is None else rows)
+        # A table without rows has one block, which goes through the same steps as any other.
+        first = next(blocks, (slice(0, 0), memory.no_rows(wanted)))
+        blocks = chain([first], blocks)
         if self._marks is not None:
             return self._marks.beside(blocks)
         return ((at, columns, self._keep[at], self._part[at]) for at, columns in blocks)

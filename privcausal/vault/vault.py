@@ -278,7 +278,12 @@ class Vault(guard.Opaque):
         sqrt(2) r is at most the sensitivity of one sum to replacing a row. For a boosting query, it
         uses the sensitivity of one round's sum.
         """
-        _check_move(query.sensitivity("substitute"), query.sensitivity("add_remove"))
+        moved = np.sqrt(2.0) * query.sensitivity("add_remove")
+        if query.sensitivity("substitute") < moved * (1 - 1e-9):
+            raise CapabilityError(
+                "This sum cannot be released by fold: a unit that moves between folds would cost "
+                "more."
+            )
         self.answers[planned.name] = tuple(self._drawn(planned, query, tuple(range(FOLDS))))
         return self.answers[planned.name]
 
@@ -409,11 +414,3 @@ class Vault(guard.Opaque):
         self._progress.start(key)
         self.passes += 1
         return self._unspent.pop(key)
-
-
-def _check_move(substituted: float, removed: float) -> None:
-    """Check the cost of a unit that moves between folds; see `Vault.release_folds`."""
-    if substituted < np.sqrt(2.0) * removed * (1 - 1e-9):
-        raise CapabilityError(
-            "This sum cannot be released by fold: a unit that moves between folds would cost more."
-        )
