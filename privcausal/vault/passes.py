@@ -230,7 +230,8 @@ class Passes(Opaque):
 
     def raw_sum(self, mechanism: ColumnHistograms) -> Integers:
         """The sum over raw columns of all rows."""
-        wanted = tuple((name, False) for name in mechanism.columns)
+        weight = () if mechanism.weight is None else (mechanism.weight,)
+        wanted = tuple((name, False) for name in (*mechanism.variables, *weight))
         if isinstance(self._rows, Spark):
             return self._sent(mechanism, len(mechanism.units), wanted, None)
         total, done = ExactSum(len(mechanism.units)), 0

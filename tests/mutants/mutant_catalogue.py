@@ -278,7 +278,7 @@ ROWS = (
         "mutants/test_killers.py::test_units_of_a_file_stay_apart",
     ),
     Mutant(
-        "units of a panel go by labels", "vault.admission:Changes.of",
+        "units of a panel go by labels", "vault.admission:Changes.__init__",
         "dict.fromkeys(request.keys.values(), \"units\")",
         "dict.fromkeys(request.keys.values(), True)",
         "vault/test_unit_names.py::test_a_panel_has_one_row_of_each_unit[decimal-pyarrow]",

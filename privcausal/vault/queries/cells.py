@@ -54,11 +54,6 @@ class ColumnHistograms(HistogramQuery):
         return f"{what} of {len(self.variables)} columns"
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """All columns that the sum reads."""
-        return self.variables if self.weight is None else (*self.variables, self.weight)
-
-    @property
     def sizes(self) -> tuple[int, ...]:
         cells = 2 * SIZE_STEPS + 1 if self.ranges is None else FINE_CELLS
         return (cells,) * len(self.variables)
