@@ -194,15 +194,12 @@ class Stored(memory.RowSource):
                 query = "SELECT unit, unit::VARCHAR FROM units"
                 names = shielded(lambda: _batches(beside.sql(query)), _UNSORTED)
                 schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
-
-                def dealt() -> Iterator[Any]:
-                    for batch in names:
-                        keys = [*map(memory.text_key, batch.column(1).to_pylist())]
-                        yield pa.record_batch(
-                            [batch.column(0), pa.array(parts(keys), pa.int8())], schema
-                        )
-
-                stored_table(work, "dealt", "FROM given", (schema, dealt()))
+                batches = (
+                    pa.record_batch([batch.column(0), pa.array(parts(keys), pa.int8())], schema)
+                    for batch in names
+                    for keys in [[*map(memory.text_key, batch.column(1).to_pylist())]]
+                )
+                stored_table(work, "dealt", "FROM given", (schema, batches))
         # Names are looked up before rows are ranked, because whole numbers take less memory.
         ranked = f"""
             SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN part ELSE -1 END
