@@ -23,7 +23,8 @@ from privcausal.request.plan import Plan, Stage, StageKey, check_release
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
-from privcausal.vault import admission, batch, guard, noise, passes
+from privcausal.vault import admission, guard, noise, passes
+from privcausal.vault.batch import part_numbers
 from privcausal.vault.estimators import Declared, DeclaredFit
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, Solution
 from privcausal.vault.published import (
@@ -119,8 +120,8 @@ class Vault(guard.Opaque):
     """
 
     __slots__ = (
-        "_exit", "_gathered", "_passes", "_plan", "_progress", "_unspent", "answers", "passes",
-        "real_noise", "size",
+        "_exit", "_gathered", "_parts", "_passes", "_plan", "_progress", "_unspent", "answers",
+        "passes", "real_noise", "size",
     )  # fmt: skip
 
     @guard.guarded
@@ -134,6 +135,7 @@ class Vault(guard.Opaque):
     ) -> None:
         """Without a source, the vault has no rows, and `size` is their public number."""
         self._plan = plan
+        self._parts = part_numbers(plan)
         self._unspent = {stage.name: stage for stage in plan.stages}
         self.size = size
         self.real_noise = noise_source.real
@@ -180,7 +182,7 @@ class Vault(guard.Opaque):
         """
         requests: list[tuple[StageKey, Mechanism, tuple[int | None, ...]]] = []
         for key, queries in sums.items():
-            part = (batch.part_number(self._plan, self._plan.stage(key).part),)
+            part = (self._parts[self._plan.stage(key).part],)
             several = [queries] if isinstance(queries, Mechanism) else queries
             requests += [(key, query, part) for query in several]
         requests += [(key, query, tuple(range(FOLDS))) for key, query in by_fold.items()]
@@ -200,7 +202,7 @@ class Vault(guard.Opaque):
         A boosting query returns the noisy sums of all rounds, shape (rounds * width,). A network
         query returns its weights. A label selection returns labels and no numbers.
         """
-        parts = (batch.part_number(self._plan, planned.part),)
+        parts = (self._parts[planned.part],)
         self.answers[planned.name] = tuple(self._drawn(planned, query, parts))
         return self.answers[planned.name][0]
 
@@ -319,7 +321,7 @@ class Vault(guard.Opaque):
 
         The estimator adds its own noise. Its guarantee is the one that it declares.
         """
-        part = batch.part_number(self._plan, planned.part)
+        part = self._parts[planned.part]
         learned = order.run(list(self._passes.batches(part)), self._exit.neighbors, planned.name)
         return learned, self._exit.claim(planned, planned.query, order.name, np.zeros(0))
 
@@ -388,7 +390,7 @@ class Vault(guard.Opaque):
     def _published(
         self, stages: tuple[Stage, Stage], mechanism: PublishedAte
     ) -> tuple[float, float]:
-        batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
+        batches = list(self._passes.batches(self._parts[stages[0].part]))
         return mechanism.answer(batches, *stages, self._exit.claimed)
 
     # -- spending ----------------------------------------------------------------------------
