@@ -116,12 +116,12 @@ class Vault(guard.Opaque):
 
     `passes` counts how often the rows were read. The count follows from the plan and from the
     earlier releases. `answers` holds the releases by stage, one for each fold. From these numbers
-    `Replay` answers again.
+    `Replay` answers again. `silent` is whether test noise is zero.
     """
 
     __slots__ = (
         "_exit", "_gathered", "_parts", "_passes", "_plan", "_progress", "_unspent", "answers",
-        "passes", "real_noise", "size",
+        "passes", "real_noise", "silent", "size",
     )  # fmt: skip
 
     @guard.guarded
@@ -139,6 +139,8 @@ class Vault(guard.Opaque):
         self._unspent = {stage.name: stage for stage in plan.stages}
         self.size = size
         self.real_noise = noise_source.real
+        probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
+        self.silent = not (noise_source.real or noise_source.sd(probe).any())
         self.passes = 0
         self._exit = Exit(plan, noise_source)
         self._progress = passes.Progress(plan, watch)
@@ -147,12 +149,6 @@ class Vault(guard.Opaque):
         if source is not None:
             self.size = admission.public_size(source, plan.request)
             self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
-
-    @property
-    def silent(self) -> bool:
-        """Whether test noise is zero."""
-        probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
-        return not self.real_noise and not self._exit.source.sd(probe).any()
 
     @property
     def unspent(self) -> tuple[Stage, ...]:
