@@ -108,7 +108,7 @@ class Passes(Opaque):
 
     __slots__ = (
         "_batches", "_clusters", "_entropy", "_keep", "_layout", "_marks", "_part", "_plan",
-        "_progress", "_rows", "_shares", "_spaces", "_values", "_wanted", "score",
+        "_progress", "_rows", "_shares", "_spaces", "_values", "score",
     )  # fmt: skip
 
     def __init__(
@@ -118,7 +118,6 @@ class Passes(Opaque):
         self._plan = plan
         self._progress = progress
         self._layout: Layout | None = None
-        self._wanted: tuple[tuple[str, bool], ...] = ()
         self.score: SurvivalScore | None = None  # of the rows in later layouts
         self._batches: list[Batch] | None = None
         self._values: dict[tuple[int, int], Cache] = {}
@@ -136,9 +135,6 @@ class Passes(Opaque):
     ) -> None:
         """Set the domains, designs, and groups used to clean rows from now on."""
         self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups), self.score)
-        # Columns of the layout, and whether each is read as labels
-        kinds, names = self._rows.header.kinds, self._layout.variables
-        self._wanted = tuple((name, reads_labels(schema[name], kinds[name])) for name in names)
         self._batches, self._values = None, {}
 
     # -- which rows --------------------------------------------------------------------------
@@ -205,6 +201,14 @@ class Passes(Opaque):
     def _keeps(self) -> bool:
         """Whether the table is small enough to keep values computed from the rows."""
         return self._rows.size() <= (max(KEEP_ROWS, KEEP_HELD) if self._rows.held else KEEP_ROWS)
+
+    @property
+    def _wanted(self) -> tuple[tuple[str, bool], ...]:
+        """Columns of the layout, and whether each is read as labels."""
+        assert self._layout is not None
+        kinds, schema = self._rows.header.kinds, self._layout.schema
+        names = self._layout.variables
+        return tuple((name, reads_labels(schema[name], kinds[name])) for name in names)
 
     def _marked(self, wanted: memory.Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
         """Blocks of rows, with a mask of kept rows and the part of each row."""
