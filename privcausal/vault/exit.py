@@ -114,11 +114,11 @@ class Mechanism(Query):
         """Exact sums over the batch, shape (m,)."""
 
 
-Queries: TypeAlias = Sequence[tuple[Mechanism, tuple[int | None, ...]]]
+SummedQueries: TypeAlias = Sequence[tuple[Mechanism, tuple[int | None, ...]]]
 """Mechanisms, and the parts of the rows that each is summed over (None: all rows)."""
 
 
-def sums_together(queries: Queries, batch: Batch) -> Integers:
+def sums_together(queries: SummedQueries, batch: Batch) -> Integers:
     """Exact sums over the batch, concatenated by mechanism and then by part."""
     sums = [
         mechanism.integers(batch if part is None else batch.only(part))

@@ -35,7 +35,7 @@ from privcausal.vault.batch import (
     part_shares,
     reads_labels,
 )
-from privcausal.vault.exit import ExactSum, Queries, sums_together
+from privcausal.vault.exit import ExactSum, SummedQueries, sums_together
 from privcausal.vault.guard import Opaque
 from privcausal.vault.queries.cells import CellSums, ColumnHistograms, SurvivalScore
 from privcausal.vault.sources import memory
@@ -241,7 +241,7 @@ class Passes(Opaque):
             self._progress.rows(done, self._rows)
         return total.value()
 
-    def sums(self, queries: Queries) -> list[list[Integers]]:
+    def sums(self, queries: SummedQueries) -> list[list[Integers]]:
         """The sums of each mechanism over its parts of the rows, in one pass over them."""
         if isinstance(self._rows, Aggregates):
             table = self._rows.table
@@ -256,7 +256,7 @@ class Passes(Opaque):
         sums = np.split(total, np.cumsum(sizes)[:-1])
         return [np.split(s, len(parts)) for s, (_, parts) in zip(sums, queries, strict=True)]
 
-    def _summed(self, queries: Queries, size: int) -> Integers:
+    def _summed(self, queries: SummedQueries, size: int) -> Integers:
         """The sums over rows that are read here, in threads if there are many."""
         thread, free, taken = threading.local(), self._spaces, list[Space]()
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
@@ -318,7 +318,7 @@ class Passes(Opaque):
 
     def _sent(
         self,
-        queries: Queries | ColumnHistograms,
+        queries: SummedQueries | ColumnHistograms,
         size: int,
         wanted: tuple[tuple[str, bool], ...],
         layout: Layout | None,

@@ -20,7 +20,7 @@ from privcausal.features.rows import Space
 from privcausal.request.schema import Header, label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawColumn, dealt
-from privcausal.vault.exit import ExactSum, Queries, sums_together
+from privcausal.vault.exit import ExactSum, SummedQueries, sums_together
 from privcausal.vault.guard import shielded
 from privcausal.vault.queries.cells import ColumnHistograms
 from privcausal.vault.sources import memory
@@ -35,7 +35,7 @@ class RemoteSum:
     its part however often rows are computed again, or moved.
     """
 
-    queries: Queries | ColumnHistograms
+    queries: SummedQueries | ColumnHistograms
     size: int  # Number of sums
     wanted: tuple[tuple[str, bool], ...]
     layout: Layout | None  # How rows are cleaned; None for histograms of raw columns
