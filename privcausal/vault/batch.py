@@ -175,11 +175,7 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         values[~present] = domain.mid
         return values, present
     if isinstance(domain, Levels):
-        position = {label: i for i, label in enumerate(domain.labels)}
-        undeclared = position["other"] if domain.other else -1
-        lookup = [position.get(label, undeclared) for label in column.labels]
-        assert column.codes is not None
-        return np.array([*lookup, -1], np.int64)[column.codes], column.codes >= 0
+        return _clean_levels(column, domain)
     if column.numbers is not None:
         is_one, is_zero = column.numbers == 1, column.numbers == 0
     else:
@@ -189,6 +185,15 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         coded = np.array([*value, -1], np.int64)[column.codes]
         is_one, is_zero = coded == 1, coded == 0
     return is_one.astype(np.float64), is_one | is_zero
+
+
+def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:
+    position = {label: i for i, label in enumerate(domain.labels)}
+    undeclared = position["other"] if domain.other else -1
+    lookup = [position.get(label, undeclared) for label in column.labels]
+    assert column.codes is not None
+    codes = np.array([*lookup, -1], np.int64)[column.codes]
+    return codes, column.codes >= 0
 
 
 # -- parts of the rows, independent of their values ------------------------------------------
