@@ -478,7 +478,10 @@ def test_a_planned_pattern_is_one_sd_and_its_mirror_undoes_it():
     assert ((one + other) / 2 == 0.5 * exact).all()
     alone = NoiseQuery("count", np.ones(1), 1.0, 500.0)
     assert simulation.Typical(2.0, 1.0).with_noise(np.array([100]), alone) == 200
-    signs = simulation._signs(3, 10_000)
+    signs = simulation.Typical(1.0, 1.0).with_noise(
+        np.zeros(10_000, np.int64), NoiseQuery("sums", np.ones(10_000), 1.0, 1.0)
+    )
+    assert (np.abs(signs) == 1).all()
     assert abs(signs.mean()) < 0.05
     assert abs((signs[1:] * signs[:-1]).mean()) < 0.05
 
