@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
@@ -75,30 +75,28 @@ class FeatureMap(Shortened):
     design: Design
     blocks: tuple[Block, ...]
     cut: float
+    # The block of each function after the first, and its number within the block
+    owner: list[tuple[Block, int]] = field(init=False, repr=False)
+    size: int = field(init=False)  # Number of functions, with the intercept
+    # By function: 0 for the intercept, otherwise the order of roughness; the group of the block;
+    # and the design column, -1 for the intercept
+    order: Integers = field(init=False, repr=False)
+    group: tuple[str, ...] = field(init=False, repr=False)
+    column: Integers = field(init=False, repr=False)
+    # Variables of each function; the intercept has no variables
+    variables: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
-    @cached_property
-    def size(self) -> int:
-        return 1 + sum(len(b.order) for b in self.blocks)
-
-    @cached_property
-    def order(self) -> Integers:
-        """0 for the intercept, otherwise the order of roughness of each function."""
-        return np.array([0, *(o for b in self.blocks for o in b.order)], np.int64)
-
-    @cached_property
-    def group(self) -> tuple[str, ...]:
-        return ("", *(b.group for b in self.blocks for _ in b.order))
-
-    @cached_property
-    def variables(self) -> tuple[tuple[str, ...], ...]:
-        """Variables of each function; the intercept has no variables."""
-        of = {term.name: term.variables for term in self.design.terms}
-        return tuple(of[self.design.columns[c].term] if c >= 0 else () for c in self.column)
-
-    @cached_property
-    def column(self) -> Integers:
-        """Design column of each function; -1 for the intercept."""
-        return np.array([-1, *(b.column for b in self.blocks for _ in b.order)], np.int64)
+    def __post_init__(self) -> None:
+        of, columns = {t.name: t.variables for t in self.design.terms}, self.design.columns
+        owner = [(block, k) for block in self.blocks for k in range(len(block.order))]
+        vars(self).update(
+            owner=owner,
+            size=1 + len(owner),
+            order=np.array([0, *(block.order[k] for block, k in owner)], np.int64),
+            group=("", *(block.group for block, _ in owner)),
+            column=np.array([-1, *(block.column for block, _ in owner)], np.int64),
+            variables=((), *(of[columns[block.column].term] for block, _ in owner)),
+        )
 
     def of(self, rows: Rows) -> Matrix:
         """phi, shape (n, p)."""
@@ -118,11 +116,6 @@ class FeatureMap(Shortened):
                 looked_up(squares, rows.bins(self.design, block.column), part)
             total += part
         return total
-
-    @cached_property
-    def owner(self) -> list[tuple[Block, int]]:
-        """The block of each function after the first, and its number within the block."""
-        return [(block, k) for block in self.blocks for k in range(len(block.order))]
 
     def fill(self, rows: Rows, number: int, out: Vector) -> Vector:
         """Write the feature of this number to `out`."""
