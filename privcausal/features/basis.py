@@ -85,10 +85,14 @@ class FeatureMap(Shortened):
     column: Integers = field(init=False, repr=False)
     # Variables of each function; the intercept has no variables
     variables: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
+    # Largest absolute value of each function, shape (p,), and an upper bound of ||phi||
+    ends: Vector = field(init=False, repr=False)
+    reach: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         of, columns = {t.name: t.variables for t in self.design.terms}, self.design.columns
         owner = [(block, k) for block in self.blocks for k in range(len(block.order))]
+        ends = np.array([1.0, *(block.reach for block, _ in owner)])
         vars(self).update(
             owner=owner,
             size=1 + len(owner),
@@ -96,6 +100,8 @@ class FeatureMap(Shortened):
             group=("", *(block.group for block, _ in owner)),
             column=np.array([-1, *(block.column for block, _ in owner)], np.int64),
             variables=((), *(of[columns[block.column].term] for block, _ in owner)),
+            ends=ends,
+            reach=float(np.linalg.norm(ends)),
         )
 
     def of(self, rows: Rows) -> Matrix:
@@ -124,16 +130,6 @@ class FeatureMap(Shortened):
             return out
         block, place = self.owner[number - 1]
         return block.function(rows, self.design, place, out)
-
-    @cached_property
-    def ends(self) -> Vector:
-        """Largest absolute value of each function, shape (p,)."""
-        return np.array([1.0, *(block.reach for block, _ in self.owner)])
-
-    @property
-    def reach(self) -> float:
-        """An upper bound of ||phi||."""
-        return float(np.linalg.norm(self.ends))
 
     def total(self, coef: Vector) -> Sum:
         """phi(x)'coef as a function of rows."""
@@ -402,27 +398,23 @@ class Polynomials:
 
     coordinates: Coordinates
     degree: int
+    size: int = field(init=False, repr=False, compare=False)
+    # Maximum sum of absolute values; at most one dummy of a column of labels is 1
+    bound: float = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def _numeric(self) -> tuple[bool, ...]:
-        schema = self.coordinates.schema
-        return tuple(isinstance(schema[n], Interval) for n in self.coordinates.variables)
-
-    @property
-    def size(self) -> int:
-        return 1 + self.coordinates.size + (self.degree - 1) * sum(self._numeric)
-
-    @property
-    def bound(self) -> float:
-        """Maximum sum of absolute values; at most one dummy of a column of labels is 1."""
-        return float(1 + sum(self.degree if numeric else 1 for numeric in self._numeric))
+    def __post_init__(self) -> None:
+        points, schema = self.coordinates, self.coordinates.schema
+        numeric = [isinstance(schema[name], Interval) for name in points.variables]
+        size = 1 + points.size + (self.degree - 1) * sum(numeric)
+        bound = float(1 + sum(self.degree if number else 1 for number in numeric))
+        vars(self).update(size=size, bound=bound)
 
     def of(self, frame: Mapping[str, Vector | Integers]) -> Matrix:
         """Shape (n, size), clipped to [-1, 1] so that rounding cannot exceed the bound."""
         columns: list[Matrix] = []
-        for name, numeric in zip(self.coordinates.variables, self._numeric, strict=True):
+        for name in self.coordinates.variables:
             points = Coordinates(self.coordinates.schema, (name,)).of(frame)
-            if not numeric:
+            if not isinstance(self.coordinates.schema[name], Interval):
                 columns.append(points)
                 continue
             # P_1 to P_degree by their three-term recurrence

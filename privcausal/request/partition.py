@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, product
 
@@ -95,18 +95,16 @@ class Product:
     """All combinations of the parts of some features."""
 
     axes: tuple[Axis, ...]
+    variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    description: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return tuple(axis.name for axis in self.axes)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod([axis.size for axis in self.axes], dtype=np.int64))
-
-    @property
-    def description(self) -> str:
-        return " x ".join(f"{axis.size} of {axis.name}" for axis in self.axes)
+    def __post_init__(self) -> None:
+        sizes = [axis.size for axis in self.axes]
+        names = tuple(axis.name for axis in self.axes)
+        parts = (f"{size} of {name}" for size, name in zip(sizes, names, strict=True))
+        size = int(np.prod(sizes, dtype=np.int64))
+        vars(self).update(variables=names, size=size, description=" x ".join(parts))
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         """Cell of each row, counted from 0, shape (n,); -1 for an undeclared label."""
@@ -147,18 +145,14 @@ class Tabulated:
     # Value of the function (a cell number) at each cell of the grid; -1 for no cell
     cells: Integers
     names: tuple[str, ...]
+    variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    description: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return self.grid.variables
-
-    @property
-    def size(self) -> int:
-        return len(self.names)
-
-    @property
-    def description(self) -> str:
-        return f"{self.size} cells of a function of {', '.join(self.variables)}"
+    def __post_init__(self) -> None:
+        names, size = self.grid.variables, len(self.names)
+        text = f"{size} cells of a function of {', '.join(names)}"
+        vars(self).update(variables=names, size=size, description=text)
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         place = self.grid.cell(frame)
@@ -205,18 +199,14 @@ class Nearest:
 
     coordinates: Coordinates
     centres: Matrix
+    variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    description: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return self.coordinates.variables
-
-    @property
-    def size(self) -> int:
-        return len(self.centres)
-
-    @property
-    def description(self) -> str:
-        return f"{self.size} private clusters of {', '.join(self.variables)}"
+    def __post_init__(self) -> None:
+        names, size = self.coordinates.variables, len(self.centres)
+        text = f"{size} private clusters of {', '.join(names)}"
+        vars(self).update(variables=names, size=size, description=text)
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         z = self.coordinates.of(frame)

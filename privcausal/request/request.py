@@ -110,6 +110,8 @@ class Trust:
     unit: str | None = None
     max_rows: int = 1
     panel: Panel | None = None
+    # The protected unit as text: ``"row"``, or ``"patient_id (at most 3 rows)"``
+    protected: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("neighbors", self.neighbors, get_args(Neighbors))
@@ -121,6 +123,9 @@ class Trust:
             )
         if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
             raise BudgetError("unit= must be the name of a column.")
+        protected = "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
+        protected = protected if self.panel is None else f"{self.unit} (all rows)"
+        object.__setattr__(self, "protected", protected)
 
     @classmethod
     def of(cls, neighbors: Any, unit: Any, max_rows: Any) -> Trust:
@@ -132,13 +137,6 @@ class Trust:
                 f"unit={unit!r}, max_rows=5. With max_rows=1, only the first row is used."
             )
         return trust
-
-    @property
-    def protected(self) -> str:
-        """The protected unit as text: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
-        if self.panel is not None:
-            return f"{self.unit} (all rows)"
-        return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
 
 
 @dataclass(frozen=True)
@@ -343,20 +341,37 @@ class Request:
     horizon: float | None = None
     # Number of rows, if it is public. It divides the budget, and never what is computed.
     nobs: int | None = None
+    # All estimands, and the averages and the ratios among them, the first one requested first
+    estimands: tuple[Special | Average | OfMeans, ...] = field(
+        init=False, repr=False, compare=False
+    )
+    averages: tuple[Average, ...] = field(init=False, repr=False, compare=False)
+    ratios: tuple[Ratio, ...] = field(init=False, repr=False, compare=False)
+    divides: bool = field(
+        init=False, repr=False, compare=False
+    )  # Whether a score may divide by an estimated propensity
+    # Columns that a row needs: it counts as zero if one of their values is missing
+    needed: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # Columns of a unit's row that the table does not have
+    wide: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # Columns that identify the unit and the cluster of a row
+    keys: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
-    @property
-    def estimands(self) -> tuple[Special | Average | OfMeans, ...]:
-        """All estimands, the first requested average first."""
-        return self.estimand, *self.more
-
-    @property
-    def averages(self) -> tuple[Average, ...]:
-        """The averages requested, the first one first."""
-        return tuple(a for a in self.estimands if a in AVERAGES)
-
-    @property
-    def ratios(self) -> tuple[Ratio, ...]:
-        return tuple(r for r in self.estimands if r in RATIOS)
+    def __post_init__(self) -> None:
+        estimands, panel = (self.estimand, *self.more), self.trust.panel
+        extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
+        wide = panel.wide if isinstance(panel, Staggered) else ()
+        extra += [panel.cohort, *wide] if isinstance(panel, Staggered) else []
+        keys = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
+        vars(self).update(
+            estimands=estimands,
+            averages=tuple(a for a in estimands if a in AVERAGES),
+            ratios=tuple(r for r in estimands if r in RATIOS),
+            divides=self.estimand not in SLOPES,
+            needed=tuple(dict.fromkeys([*self.formula.variables, *extra])),
+            wide=wide,
+            keys={role: column for role, column in keys.items() if column},
+        )
 
     @cached_property
     def arms(self) -> tuple[str, ...]:
@@ -390,11 +405,6 @@ class Request:
     def bounded(self) -> bool:
         """Whether effects and limits are clipped to the width of the outcome's bounds."""
         return self.mode == "proven" and not self.per_unit and self.estimand != "LATE"
-
-    @property
-    def divides(self) -> bool:
-        """Whether a score may divide by an estimated propensity."""
-        return self.estimand not in SLOPES
 
     @property
     def terms(self) -> tuple[ResultTerm, ...]:
@@ -446,14 +456,6 @@ class Request:
         return {name: value for name, (value, default) in options.items() if value != default}
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """Columns that a row needs: it counts as zero if one of their values is missing."""
-        extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
-        if isinstance(self.trust.panel, Staggered):
-            extra += [self.trust.panel.cohort, *self.wide]
-        return tuple(dict.fromkeys([*self.formula.variables, *extra]))
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """All columns of a row of the table."""
         extra = [self.trust.unit] if self.trust.unit else []
@@ -461,21 +463,10 @@ class Request:
         return tuple(name for name in every if name not in self.wide)
 
     @property
-    def wide(self) -> tuple[str, ...]:
-        """Columns of a unit's row that the table does not have."""
-        return self.trust.panel.wide if isinstance(self.trust.panel, Staggered) else ()
-
-    @property
     def read(self) -> tuple[str, ...]:
         """All columns of the table that the call reads, including periods and clusters."""
         times = [self.trust.panel.time] if self.trust.panel else []
         return tuple(dict.fromkeys([*self.columns, *times, *self.keys.values()]))
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """Columns that identify the unit and the cluster of a row."""
-        columns = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
-        return {role: column for role, column in columns.items() if column}
 
     @property
     def declared(self) -> Schema:
