@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,7 @@ _RIDGES = np.geomspace(1e-6, 1.0, 49)
 """Candidate ridges, as shares of the summed curvature of all rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class KernelPrior:
+class KernelPrior(NamedTuple):
     """Distribution of a ridge regression's weights, in directions of the population.
 
     The ridge is lambda. With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact
@@ -107,7 +106,7 @@ def denoised(
         deviance = float(np.sum(np.log(variance) + squares / variance))
         deviances.append(deviance + (step / PULL) ** 2)
     best = steps[int(np.argmin(deviances))]
-    law = replace(law, spread=float(law.spread * np.exp(2 * best)))
+    law = law._replace(spread=float(law.spread * np.exp(2 * best)))
     if noise_sd > 0:
         weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
     return np.asarray(weights), law.cov(ridge, noise_sd)
@@ -424,8 +423,7 @@ def _released(
     return answers_at(state.design, columns, rows, reach, function(rows), function.sd(rows))
 
 
-@dataclass(frozen=True, eq=False)
-class _Score:
+class _Score(NamedTuple):
     """A pseudo-outcome minus a released effect, times its weight, as bounded row maps."""
 
     curvature: vault.Transform

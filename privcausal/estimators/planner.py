@@ -77,28 +77,22 @@ class Forecast:
     releases: tuple[Release, ...]
     passes: int
     hidden: float = np.nan
+    # Index of the planned term: the average effect, the first slope of a regression, or the overall
+    # effect of an event study
+    lead: int = field(init=False)
+    # `variance`, `bias`: their sum, and the bound of the bias. `parts`: by source, shape (4, m).
+    variance: Vector = field(init=False)
+    bias: Vector = field(init=False)
+    parts: Matrix = field(init=False)
 
-    @property
-    def lead(self) -> int:
-        """Index of the planned term: the average effect, the first slope of a regression, or the
-        overall effect of an event study.
-        """
-        if self.plan.request.estimand == COHORTS:
-            return len(self.terms) - 1
-        return int(self.plan.request.estimand == "OLS" and len(self.terms) > 1)
-
-    @property
-    def variance(self) -> Vector:
-        return self.sampling + self.privacy + self.nuisances
-
-    @property
-    def bias(self) -> Vector:
-        return np.asarray(np.sqrt(self.clipping))
-
-    @property
-    def parts(self) -> Matrix:
-        """The variances by source, shape (4, m)."""
-        return np.stack([self.sampling, self.privacy, self.clipping, self.nuisances])
+    def __post_init__(self) -> None:
+        estimand, last = self.plan.request.estimand, len(self.terms) - 1
+        vars(self).update(
+            lead=last if estimand == COHORTS else int(estimand == "OLS" and last > 0),
+            variance=self.sampling + self.privacy + self.nuisances,
+            bias=np.sqrt(self.clipping),
+            parts=np.stack([self.sampling, self.privacy, self.clipping, self.nuisances]),
+        )
 
     def half_width(self, alpha: float) -> Vector:
         """Half-widths of intervals at level 1 - alpha; infinite if the fit gives no interval."""

@@ -165,15 +165,10 @@ def on_one_half(request: Request, weights: Weights) -> tuple[tuple[Stage, ...], 
     return stages, cap
 
 
-def has_private_nuisances(plan: Plan) -> bool:
-    """Whether the nuisances come from one half of the rows, by sums with noise."""
-    return plan.request.split == "disjoint" and plan.base != "sklearn"
-
-
 def published_rows(estimate: Estimate) -> TextPairs:
     """Summary rows: the source of the nuisances, and whether they are private."""
     split = estimate.plan.request.split
-    if has_private_nuisances(estimate.plan):
+    if split == "disjoint" and estimate.plan.base != "sklearn":
         return nuisance_rows(estimate, SPLIT_WORDS[split])
     if estimate.plan.base == "given":
         return nuisance_rows(estimate, "user-supplied")
@@ -290,7 +285,7 @@ class Published(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request, clip = estimate.plan.request, estimate.plan.request.arm_clip
         where = "scikit-learn nuisance models fitted to the same rows, without cross-fitting"
-        private = has_private_nuisances(estimate.plan)
+        private = request.split == "disjoint" and estimate.plan.base != "sklearn"
         if private:
             where = "private nuisance models from the other half of the rows"
         cut = f"Propensities were clipped to [{clip:.2f}, {1 - clip:.2f}]."

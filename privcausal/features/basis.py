@@ -168,15 +168,12 @@ class Turned(Shortened):
     features: FeatureMap
     turn: Matrix
     cut: float
+    size: int = field(init=False)
+    reach: float = field(init=False)  # An upper bound of ||turn'phi||
 
-    @property
-    def size(self) -> int:
-        return int(self.turn.shape[1])
-
-    @property
-    def reach(self) -> float:
-        """An upper bound of ||turn'phi||."""
-        return float(np.linalg.norm(np.abs(self.turn).T @ self.features.ends))
+    def __post_init__(self) -> None:
+        reach = float(np.linalg.norm(np.abs(self.turn).T @ self.features.ends))
+        vars(self).update(size=int(self.turn.shape[1]), reach=reach)
 
     def of(self, rows: Rows) -> Matrix:
         phi = self.features.of(rows)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
@@ -389,6 +389,8 @@ class Design:
             domain = self.schema[column.variable] if column.variable else None
             ends = (domain.lo, domain.hi) if isinstance(domain, Interval) else None
             self._inside.append(ends == (column.lo, column.hi))
+        # Whether all columns are numbers or levels, and therefore finite
+        self.plain = all(column.kind in ("numeric", "indicator") for column in self.columns)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -436,11 +438,6 @@ class Design:
                 return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
         out[:] = column.scale(values)
         return out
-
-    @cached_property
-    def plain(self) -> bool:
-        """Whether all columns are numbers or levels, and therefore finite."""
-        return all(column.kind in ("numeric", "indicator") for column in self.columns)
 
     # -- materialization ---------------------------------------------------------------------
 

@@ -259,6 +259,14 @@ class CausalFormula:
     # `effect_variables`, `categorical`: columns that may modify the effect, and columns inside C()
     effect_variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
     categorical: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # The variable compared given the covariates: the instrument if any, or the treatment. A
+    # regression has none.
+    assigned: str = field(init=False, repr=False, compare=False)
+    # Reference labels named in the formula, and labels listed in it, by column
+    references: dict[str, str] = field(init=False, repr=False, compare=False)
+    levels: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    # The outcome's name, or its function as a user would type it
+    effect_on: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         outcome, treatment = self.outcome, self.treatment
@@ -266,6 +274,7 @@ class CausalFormula:
         right = [name for term in terms for name in term.variables]
         factors, coded = [f for term in terms for f in term.factors], [*causes, self.event]
         labels = (f.variables[0] for f in factors if f.kind in LABEL_KINDS)
+        typed = outcome if self.response is None else str(self.response)
         vars(self).update(
             terms=terms,
             factors=tuple(factors),
@@ -274,6 +283,10 @@ class CausalFormula:
             variables=expressions.unique((outcome, *filter(None, coded), *right)),
             effect_variables=expressions.unique(v for t in self.modifiers for v in t.variables),
             categorical=expressions.unique(labels),
+            assigned=self.instruments[0] if self.instruments else treatment,
+            references={f.variables[0]: f.ref for f in factors if f.ref is not None},
+            levels={f.variables[0]: f.levels for f in factors if f.levels},
+            effect_on=f"Surv({outcome}, {self.event})" if self.event else typed,
         )
         if outcome == treatment:
             raise FormulaError(
@@ -412,21 +425,6 @@ class CausalFormula:
         return cls(text, y, "", _terms(parts[0], factors, texts), (), response)
 
     @property
-    def assigned(self) -> str:
-        """The variable compared given the covariates: the instrument if any, or the treatment.
-
-        A regression has no such variable.
-        """
-        return self.instruments[0] if self.instruments else self.treatment
-
-    @property
-    def effect_on(self) -> str:
-        """The outcome's name, or its function as a user would type it."""
-        if self.event:
-            return f"Surv({self.outcome}, {self.event})"
-        return self.outcome if self.response is None else str(self.response)
-
-    @property
     def rest(self) -> tuple[str, ...]:
         """The columns that ``.`` denotes."""
         tokens = tokens_of(self.text)
@@ -435,16 +433,6 @@ class CausalFormula:
         read = {"name": bare_factor, "call": call_factor}
         used = {v for t in tokens if t.kind in read for v in read[t.kind](t.text).variables}
         return tuple(name for name in self.variables if name not in used)
-
-    @property
-    def references(self) -> dict[str, str]:
-        """Reference labels named in the formula, by column."""
-        return {f.variables[0]: f.ref for f in self.factors if f.ref is not None}
-
-    @property
-    def levels(self) -> dict[str, tuple[str, ...]]:
-        """Labels listed in the formula, by column."""
-        return {f.variables[0]: f.levels for f in self.factors if f.levels}
 
     def __str__(self) -> str:
         return self.text

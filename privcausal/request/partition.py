@@ -38,17 +38,16 @@ class Axis:
     hi: float = 1.0
     parts: int = 0
     cuts: tuple[float, ...] = ()
+    size: int = field(init=False, repr=False, compare=False)
+    # Ends of all intervals, shape (size + 1,)
+    ends: Vector = field(init=False, repr=False, compare=False)
 
-    @property
-    def size(self) -> int:
-        return len(self.labels) or self.parts or len(self.cuts) + 1
-
-    @property
-    def ends(self) -> Vector:
-        """Ends of all intervals, shape (size + 1,)."""
+    def __post_init__(self) -> None:
+        size = len(self.labels) or self.parts or len(self.cuts) + 1
+        ends = np.array([self.lo, *self.cuts, self.hi])
         if self.parts:
-            return np.linspace(self.lo, self.hi, self.parts + 1)
-        return np.array([self.lo, *self.cuts, self.hi])
+            ends = np.linspace(self.lo, self.hi, self.parts + 1)
+        vars(self).update(size=size, ends=ends)
 
     def part(self, values: Vector | Integers) -> Integers:
         """Part of each cleaned value, counted from 0; -1 for an undeclared label."""

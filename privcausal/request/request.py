@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, TypedDict, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, SchemaError, is_number, named
@@ -356,6 +355,16 @@ class Request:
     wide: tuple[str, ...] = field(init=False, repr=False, compare=False)
     # Columns that identify the unit and the cluster of a row
     keys: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    # Labels of a treatment with more than two arms, the reference first; otherwise empty
+    arms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # `per_unit`: whether the treatment is numeric, so that effects are per unit of treatment
+    # `dose`: whether the compared variable, the treatment or its only instrument, is numeric
+    per_unit: bool = field(init=False, repr=False, compare=False)
+    dose: bool = field(init=False, repr=False, compare=False)
+    # Whether all terms are averages from one release of their scores
+    jointly: bool = field(init=False, repr=False, compare=False)
+    # Whether effects and limits are clipped to the width of the outcome's bounds
+    bounded: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         estimands, panel = (self.estimand, *self.more), self.trust.panel
@@ -363,6 +372,12 @@ class Request:
         wide = panel.wide if isinstance(panel, Staggered) else ()
         extra += [panel.cohort, *wide] if isinstance(panel, Staggered) else []
         keys = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
+        formula, domain = self.formula, self.schema.get(self.formula.treatment)
+        labels = domain.labels if isinstance(domain, Levels) else ()
+        several = self.mode == "proven" and self.estimand in ("ATE", "PLR") and len(labels) > 2
+        per_unit = self.estimand in SLOPES and isinstance(domain, Interval)
+        numeric = isinstance(self.schema.get(formula.assigned), Interval)
+        one = len(formula.instruments) < 2  # several instruments have clips of their own
         vars(self).update(
             estimands=estimands,
             averages=tuple(a for a in estimands if a in AVERAGES),
@@ -371,40 +386,14 @@ class Request:
             needed=tuple(dict.fromkeys([*self.formula.variables, *extra])),
             wide=wide,
             keys={role: column for role, column in keys.items() if column},
+            arms=labels if several else (),
+            per_unit=per_unit,
+            dose=self.estimand in SLOPES and numeric and one,
+            jointly=bool(self.more)
+            or (several and self.estimand == "ATE")
+            or self.estimand == COHORTS,
+            bounded=self.mode == "proven" and not per_unit and self.estimand != "LATE",
         )
-
-    @cached_property
-    def arms(self) -> tuple[str, ...]:
-        """Labels of a treatment with more than two arms, the reference first; otherwise empty."""
-        domain = self.schema.get(self.formula.treatment)
-        labels = domain.labels if isinstance(domain, Levels) else ()
-        several = self.mode == "proven" and self.estimand in ("ATE", "PLR") and len(labels) > 2
-        return labels if several else ()
-
-    @cached_property
-    def per_unit(self) -> bool:
-        """Whether the treatment is numeric, so that effects are per unit of treatment."""
-        domain = self.schema.get(self.formula.treatment)
-        return self.estimand in SLOPES and isinstance(domain, Interval)
-
-    @cached_property
-    def dose(self) -> bool:
-        """Whether the compared variable, the treatment or its only instrument, is numeric."""
-        if len(self.formula.instruments) > 1:  # they have clips of their own
-            return False
-        domain = self.schema.get(self.formula.assigned)
-        return self.estimand in SLOPES and isinstance(domain, Interval)
-
-    @property
-    def jointly(self) -> bool:
-        """Whether all terms are averages from one release of their scores."""
-        several = bool(self.arms) and self.estimand == "ATE"
-        return bool(self.more) or several or self.estimand == COHORTS
-
-    @property
-    def bounded(self) -> bool:
-        """Whether effects and limits are clipped to the width of the outcome's bounds."""
-        return self.mode == "proven" and not self.per_unit and self.estimand != "LATE"
 
     @property
     def terms(self) -> tuple[ResultTerm, ...]:

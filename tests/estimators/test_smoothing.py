@@ -12,7 +12,6 @@ import pytest
 from privcausal.estimators.boosting import (
     Totals,
     assemble,
-    assemble_arms,
     constant_law,
     propagate,
     smooth,
@@ -174,7 +173,7 @@ def test_bins_that_nobody_is_in_say_nothing() -> None:
 
 def test_all_noise_is_flattened() -> None:
     found = drawn(0)[1]
-    flat = replace(found, value=found.value * 0.01, noise=found.noise * 1e4)
+    flat = found._replace(value=found.value * 0.01, noise=found.noise * 1e4)
     mean, cov = smooth(flat, 0.1, 0.0)
     assert np.abs(mean).max() < 0.02
     assert np.diag(cov).min() > 0
@@ -233,11 +232,11 @@ def test_the_constant() -> None:
 
 def test_assembling() -> None:
     shapes = [(np.array([1.0, 2.0]), np.eye(2)), (np.array([3.0]), np.full((1, 1), 4.0))]
-    one = assemble((9.0, 0.5), shapes)
+    one = assemble([(9.0, 0.5)], shapes)
     assert one.mean.tolist() == [9, 1, 2, 3]
     assert np.diag(one.cov).tolist() == [0.5, 1, 1, 4]
     joint = [(np.array([1.0, 2.0, 5.0, 6.0]), np.arange(16.0).reshape(4, 4))]
-    both = assemble_arms([(9.0, 0.5), (8.0, 0.4)], joint)
+    both = assemble([(9.0, 0.5), (8.0, 0.4)], joint)
     assert both.mean.tolist() == [9, 1, 2, 8, 5, 6]
     assert both.cov[1, 4] == 2.0
     assert both.cov[0, 0] == 0.5
