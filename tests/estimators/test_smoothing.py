@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -180,7 +179,7 @@ def test_all_noise_is_flattened() -> None:
 
 
 def test_levels_have_no_neighbours() -> None:
-    levels = replace(drawn(3)[1], position=None)
+    levels = drawn(3)[1]._replace(position=None)
     mean, _ = smooth(levels, 1.0, 0.0)
     assert abs(WEIGHT @ mean) / WEIGHT.sum() < 1e-9
     turned = np.random.default_rng(0).permutation(K)
