@@ -220,8 +220,7 @@ class CateLearner(EffectLearner):
         return finish(state, effect, learned.reported, estimate, learned.notes)
 
 
-@dataclass(frozen=True, eq=False)
-class EffectFit:
+class EffectFit(NamedTuple):
     """Result of the nuisance and effect stages.
 
     Attributes

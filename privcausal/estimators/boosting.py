@@ -925,7 +925,7 @@ def x_learner(state: FitState) -> EffectFit:
     for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
-    return replace(fit, effect=replace(fit.effect, pieces=tuple(pieces)))
+    return fit._replace(effect=replace(fit.effect, pieces=tuple(pieces)))
 
 
 def _second_boosting(

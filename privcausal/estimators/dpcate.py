@@ -89,29 +89,6 @@ class KernelPrior(NamedTuple):
         return np.asarray(0.5 * (cov + cov.T))
 
 
-def denoised(
-    law: KernelPrior, weights: Vector, ridge: float, noise_sd: float
-) -> tuple[Vector, Matrix]:
-    """Weights with their noise shrunk, and the covariance of their error.
-
-    The prior's s^2 is fitted by the marginal likelihood of the noisy weights, near its public
-    value.
-    """
-    squares = (law.vectors.T @ weights) ** 2
-    b, sampling = law.shrunken(ridge)
-    deviances, steps = [], np.linspace(-3.0, 3.0, 61).tolist()
-    for step in steps:
-        variance = law.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
-        variance = np.maximum(variance, 1e-30)
-        deviance = float(np.sum(np.log(variance) + squares / variance))
-        deviances.append(deviance + (step / PULL) ** 2)
-    best = steps[int(np.argmin(deviances))]
-    law = law._replace(spread=float(law.spread * np.exp(2 * best)))
-    if noise_sd > 0:
-        weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
-    return np.asarray(weights), law.cov(ridge, noise_sd)
-
-
 # Base "nn": nuisance networks trained by differentially private gradient descent.
 
 NETWORK_BATCH, NETWORK_RATE = 128, 0.01
@@ -415,7 +392,22 @@ def _released(
         value = score.around(rows) + release.value
         return answers_at(state.design, columns, rows, reach, value, spread)
     release = state.release(KERNEL, query)
-    coef, cov = denoised(law, release.value, query.ridge, float(release.noise_sd[0]))
+    coef, noise_sd = np.asarray(release.value), float(release.noise_sd[0])
+    # the prior's s^2, from the marginal likelihood of the noisy weights, near its public value
+    squares = (law.vectors.T @ coef) ** 2
+    b, sampling = law.shrunken(query.ridge)
+    deviances, steps = [], np.linspace(-3.0, 3.0, 61).tolist()
+    for step in steps:
+        variance = law.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
+        variance = np.maximum(variance, 1e-30)
+        deviance = float(np.sum(np.log(variance) + squares / variance))
+        deviances.append(deviance + (step / PULL) ** 2)
+    best = steps[int(np.argmin(deviances))]
+    law = law._replace(spread=float(law.spread * np.exp(2 * best)))
+    # weights with their noise shrunk, and the covariance of their error
+    if noise_sd > 0:
+        coef = law.vectors @ (law.filter(query.ridge, noise_sd) * (law.vectors.T @ coef))
+    cov = law.cov(query.ridge, noise_sd)
     left = functions.Additive(query.features, coef, 0.0 if score.first else score.centre)
     function = effects.Effect((*score.first, effects.Piece(left, cov)), reach)
     if rows is None:

@@ -550,7 +550,7 @@ class Auto(R):
             note = FORM_NOTE.format(all=", ".join(forms), form=best)
             return forms[best]
 
-        return replace(learn_r(state, choose), notes=(note,))
+        return learn_r(state, choose)._replace(notes=(note,))
 
 
 # -- the DR-learner (Kennedy 2020): regression of the doubly robust score ------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +39,7 @@ SCORE_SIZES = StageKey("effect", "score sizes")
 # -- the additive fits ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class FoldFit:
+class FoldFit(NamedTuple):
     """e(x) and eta(x) = E[Y | x] for the rows of one fold, learned on the other folds.
 
     `e` is clipped to the arm clip, `e_soft` to `FitState.soft_clip`. `pair` is the joint law
@@ -294,7 +294,7 @@ def limited(part: FoldFit, low: float, high: float) -> FoldFit:
     base = e.base if isinstance(e, Extended) else e
     assert isinstance(base, functions.Additive)
     base = replace(base, lo=max(base.lo, low), hi=min(base.hi, high))
-    return replace(part, e=replace(e, base=base) if isinstance(e, Extended) else base)
+    return part._replace(e=replace(e, base=base) if isinstance(e, Extended) else base)
 
 
 def by_fold(transforms: Iterable[Transform]) -> Transform:
@@ -404,7 +404,7 @@ def overall(partials: Folds) -> FoldFit:
         return partials[0]
     a, b = partials
     e, soft, eta = mixed(a.e, b.e), mixed(a.e_soft, b.e_soft), mixed(a.eta, b.eta)
-    return replace(a, e=e, e_soft=soft, eta=eta)
+    return a._replace(e=e, e_soft=soft, eta=eta)
 
 
 def mixed(first: Function, second: Function) -> Function:

@@ -654,12 +654,22 @@ class PublishedADUM(uplift.ADUM):
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
+        # what the printed noise costs with these bounds and neighbors
+        outcome = outcome_of(estimate.plan.request, estimate.schema)
+        width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
+        added = 0.5 + 0.5 * most / width
+        cost = (
+            "replacing a row moves it from one cell to another and costs up to "
+            f"{at_most(2 * added)} times the stated epsilon of the cells"
+        )
+        if estimate.plan.request.trust.neighbors == "add_remove":
+            cost = f"adding a row costs {at_most(added)} times the stated epsilon of its cells"
         return replace(
             super().describe(estimate),
             methods=CELL_METHODS,
             notes=(CELL_BANDS,),
             claim=CELL_CLAIM,
-            doubts=(doubt(estimate),),
+            doubts=(CELL_DOUBT.format(cost=cost),),
         )
 
 
@@ -679,22 +689,10 @@ CELL_BANDS = (
 CELL_CLAIM = "is claimed by Betlei et al. (2021, Algorithm 1) for this mechanism"
 
 
-def doubt(estimate: words.Estimate) -> str:
-    """Actual cost of the printed noise with these bounds and neighbors."""
-    outcome = outcome_of(estimate.plan.request, estimate.schema)
-    width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
-    added = 0.5 + 0.5 * most / width
-    if estimate.plan.request.trust.neighbors == "add_remove":
-        cost = f"adding a row costs {at_most(added)} times the stated epsilon of its cells"
-    else:
-        cost = (
-            "replacing a row moves it from one cell to another and costs up to "
-            f"{at_most(2 * added)} times the stated epsilon of the cells"
-        )
-    return (
-        "One row changes a count by 1 and a sum by |y|, but the noise is scaled to the width of "
-        f"the outcome bounds. With these bounds, {cost}. learner='adum' has proven noise scales."
-    )
+CELL_DOUBT = (
+    "One row changes a count by 1 and a sum by |y|, but the noise is scaled to the width of the "
+    "outcome bounds. With these bounds, {cost}. learner='adum' has proven noise scales."
+)
 
 
 @dataclass(frozen=True, eq=False)

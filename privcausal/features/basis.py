@@ -461,10 +461,13 @@ class Interactions(Shortened):
     gain: Vector
     cut: float
     splits: tuple[tuple[int, float], ...] = ()
+    size: int = field(init=False)
+    # A power of two; features are at most 2^FEATURE_BITS times this step
+    step: float = field(init=False)
 
-    @cached_property
-    def size(self) -> int:
-        return len(self.gain)
+    def __post_init__(self) -> None:
+        step = float(2.0 ** (np.ceil(np.log2(self.features.ends.max())) - FEATURE_BITS))
+        vars(self).update(size=len(self.gain), step=step)
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
@@ -512,12 +515,6 @@ class Interactions(Shortened):
         for place, part in _pieces(self.features, rows):
             part.store((self,), tuple(index[place] for index in indices))
             yield place, part
-
-    @cached_property
-    def step(self) -> float:
-        """A power of two; features are at most 2^FEATURE_BITS times this step."""
-        reach = max([1.0, *(block.reach for block in self.features.blocks)])
-        return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
 
     @cached_property
     def _grid(self) -> tuple[list[Vector | None], Matrix]:

@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -79,8 +78,7 @@ def checked_name(name: str) -> str:
 # From text to call
 
 
-@dataclass(frozen=True)
-class TypedCall:
+class TypedCall(NamedTuple):
     """A call as typed, its syntax tree, and the columns behind placeholder names in the tree."""
 
     text: str
