@@ -71,21 +71,19 @@ class KernelPrior(NamedTuple):
         a = self.mass * self.values
         return a / (a + ridge), self.residual * a / (a + ridge) ** 2
 
-    def filter(self, ridge: float, noise_sd: float) -> Vector:
-        """Share of signal in each noisy weight, in [0, 1]; 1 without noise."""
+    def risk(self, ridge: float, noise_sd: float) -> tuple[Vector, Vector]:
+        """Share of signal in each noisy weight, which filters it, and its mean squared error then.
+
+        The share is in [0, 1], and 1 without noise. Both have shape (p,).
+        """
         b, sampling = self.shrunken(ridge)
         signal = np.maximum(self.spread * b**2 + sampling, 1e-300)
-        return np.asarray(signal / (signal + noise_sd**2))
-
-    def risk(self, ridge: float, noise_sd: float) -> Vector:
-        """Mean squared error of each filtered weight, shape (p,)."""
-        b, sampling = self.shrunken(ridge)
-        f = self.filter(ridge, noise_sd)
-        return np.asarray(self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2))
+        f = signal / (signal + noise_sd**2)
+        return f, self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2)
 
     def cov(self, ridge: float, noise_sd: float) -> Matrix:
         """Second moments of the filtered weights' error, shape (p, p)."""
-        cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
+        cov = (self.vectors * self.risk(ridge, noise_sd)[1]) @ self.vectors.T
         return np.asarray(0.5 * (cov + cov.T))
 
 
@@ -369,7 +367,7 @@ def _kernel_effect(
     for ridge in ridges:
         query = regression(ridge)
         change = query.sensitivity(trust.neighbors) * trust.max_rows * float(query.units[0])
-        losses.append(law.values @ law.risk(ridge, float(change / np.sqrt(2 * rho))))
+        losses.append(law.values @ law.risk(ridge, float(change / np.sqrt(2 * rho)))[1])
     best = max(ridges[int(np.argmin(losses))], LEAST_RIDGE * score.curvature.bound * most)
     return _released(state, regression(best), law, score)
 
@@ -406,7 +404,7 @@ def _released(
     law = law._replace(spread=float(law.spread * np.exp(2 * best)))
     # weights with their noise shrunk, and the covariance of their error
     if noise_sd > 0:
-        coef = law.vectors @ (law.filter(query.ridge, noise_sd) * (law.vectors.T @ coef))
+        coef = law.vectors @ (law.risk(query.ridge, noise_sd)[0] * (law.vectors.T @ coef))
     cov = law.cov(query.ridge, noise_sd)
     left = functions.Additive(query.features, coef, 0.0 if score.first else score.centre)
     function = effects.Effect((*score.first, effects.Piece(left, cov)), reach)

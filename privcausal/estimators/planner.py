@@ -116,8 +116,12 @@ class Planner:
     undeclared: Undeclared
     assumed: Assumptions
     _forecasts: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
+    # Factors of a forecast that give the ends of the range
+    ends: tuple[float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        ends = RANGE_ENDS[self.request.estimand == "OLS"][self.assumed.scale_source]
+        vars(self).update(ends=ends)
         if self.request.mode == "paper":
             raise CapabilityError(
                 "Mechanisms in pc.paper cannot be planned, because the width of their intervals "
@@ -248,11 +252,6 @@ class Planner:
             clipping=clipping,
             nuisances=nuisances,
         )
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Factors of a forecast that give the ends of the range."""
-        return RANGE_ENDS[self.request.estimand == "OLS"][self.assumed.scale_source]
 
     def half_widths(self, rows: int, epsilon: float, alpha: float) -> tuple[Forecast, Matrix]:
         """A forecast, and the ends of the range of half-widths, shape (2, m)."""

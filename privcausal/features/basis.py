@@ -32,19 +32,14 @@ class Block:
     gain: float = 1.0
     shift: float = 0.0
     table: Matrix | None = None
+    tables: tuple[Vector, ...] = field(init=False)  # Columns of `table`, each contiguous in memory
+    reach: float = field(init=False)  # Maximum absolute value of the functions
 
-    @cached_property
-    def tables(self) -> tuple[Vector, ...]:
-        """The columns of `table`, each contiguous in memory."""
-        assert self.table is not None
-        return tuple(np.ascontiguousarray(self.table.T))
-
-    @property
-    def reach(self) -> float:
-        """Maximum absolute value of the functions."""
-        if self.table is None:
-            return abs(self.gain) * (1.0 + abs(self.shift))
-        return float(np.abs(self.table).max())
+    def __post_init__(self) -> None:
+        reach, tables = abs(self.gain) * (1.0 + abs(self.shift)), tuple[Vector, ...]()
+        if self.table is not None:
+            reach, tables = float(np.abs(self.table).max()), (*np.ascontiguousarray(self.table.T),)
+        vars(self).update(reach=reach, tables=tables)
 
     def function(self, rows: Rows, design: Design, number: int, out: Vector) -> Vector:
         """Write one function of the block to `out`."""

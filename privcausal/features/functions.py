@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -204,8 +204,7 @@ class Difference:
         return self.first(rows) - self.second(rows)
 
 
-@dataclass(frozen=True, eq=False)
-class Ranks:
+class Ranks(NamedTuple):
     """Cells between the `borders` of an effect, which is a function of the row to the last bit."""
 
     effect: Function

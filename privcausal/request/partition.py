@@ -11,8 +11,8 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -165,14 +165,13 @@ class Tabulated:
         return np.array([where[self.cells == k].mean(axis=0) for k in range(self.size)])
 
 
-@dataclass(frozen=True)
-class Coordinates:
+class Coordinates(NamedTuple):
     """A row's features as a point: numbers in [-1, 1], labels at a corner (each 0 or 1)."""
 
     schema: Schema
     variables: tuple[str, ...]
 
-    @cached_property
+    @property
     def size(self) -> int:
         domains = [self.schema[name] for name in self.variables]
         return sum(len(d.labels) if isinstance(d, Levels) else 1 for d in domains)

@@ -365,49 +365,52 @@ class Request:
     jointly: bool = field(init=False, repr=False, compare=False)
     # Whether effects and limits are clipped to the width of the outcome's bounds
     bounded: bool = field(init=False, repr=False, compare=False)
+    # Effects, then mean outcomes. A regression and an event study have terms of their own.
+    terms: tuple[ResultTerm, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        estimands, panel = (self.estimand, *self.more), self.trust.panel
+        formula, panel, estimands = self.formula, self.trust.panel, (self.estimand, *self.more)
+        averages = tuple(a for a in estimands if a in AVERAGES)
+        # columns
         extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
         wide = panel.wide if isinstance(panel, Staggered) else ()
         extra += [panel.cohort, *wide] if isinstance(panel, Staggered) else []
         keys = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
-        formula, domain = self.formula, self.schema.get(self.formula.treatment)
-        labels = domain.labels if isinstance(domain, Levels) else ()
+        # arms and doses; several instruments have clips of their own
+        treatment = self.schema.get(formula.treatment)
+        labels = treatment.labels if isinstance(treatment, Levels) else ()
         several = self.mode == "proven" and self.estimand in ("ATE", "PLR") and len(labels) > 2
-        per_unit = self.estimand in SLOPES and isinstance(domain, Interval)
+        arms = labels if several else ()
+        per_unit = self.estimand in SLOPES and isinstance(treatment, Interval)
         numeric = isinstance(self.schema.get(formula.assigned), Interval)
-        one = len(formula.instruments) < 2  # several instruments have clips of their own
+        dose = self.estimand in SLOPES and numeric and len(formula.instruments) < 2
+        # terms
+        names = [f"{formula.treatment}[T.{arm}]" for arm in arms[1:]] or averages or ["ATE"]
+        compared = arms if self.estimand == "ATE" else ()
+        if {*OF_MEANS} & {*self.more}:
+            compared = "0", "1"
+        terms = [ResultTerm("effect", name) for name in names]
+        terms += [ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(compared)]
+        if formula.instruments:
+            terms = [*late_terms(formula.instruments)]
+        elif self.estimand in ("OLS", COHORTS):
+            terms = []
+        jointly = bool(self.more) or (several and self.estimand == "ATE")
         vars(self).update(
             estimands=estimands,
-            averages=tuple(a for a in estimands if a in AVERAGES),
+            averages=averages,
             ratios=tuple(r for r in estimands if r in RATIOS),
             divides=self.estimand not in SLOPES,
-            needed=tuple(dict.fromkeys([*self.formula.variables, *extra])),
+            needed=tuple(dict.fromkeys([*formula.variables, *extra])),
             wide=wide,
             keys={role: column for role, column in keys.items() if column},
-            arms=labels if several else (),
+            arms=arms,
             per_unit=per_unit,
-            dose=self.estimand in SLOPES and numeric and one,
-            jointly=bool(self.more)
-            or (several and self.estimand == "ATE")
-            or self.estimand == COHORTS,
+            dose=dose,
+            jointly=jointly or self.estimand == COHORTS,
             bounded=self.mode == "proven" and not per_unit and self.estimand != "LATE",
+            terms=tuple(terms),
         )
-
-    @property
-    def terms(self) -> tuple[ResultTerm, ...]:
-        """Effects, then mean outcomes. A regression and an event study have terms of their own."""
-        if self.formula.instruments:
-            return late_terms(self.formula.instruments)
-        if self.estimand in ("OLS", COHORTS):
-            return ()
-        names = [f"{self.formula.treatment}[T.{arm}]" for arm in self.arms[1:]]
-        arms = self.arms if self.estimand == "ATE" else ()
-        if {*OF_MEANS} & {*self.more}:
-            arms = "0", "1"
-        means = (ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
-        return (*(ResultTerm("effect", of) for of in names or self.averages or ["ATE"]), *means)
 
     @property
     def arm_clip(self) -> float:
