@@ -161,7 +161,7 @@ class CateLearner(EffectLearner):
         return self.recipe
 
     def accepted(self, base: AnyBase) -> PrivateBase:
-        return private_base(base)
+        return self.fixed_base or private_base(base)
 
     def plan(self, request: Request, base: AnyBase, undeclared: budget.Undeclared) -> Plan:
         plan = super().plan(request, base, undeclared)

@@ -240,6 +240,7 @@ class DPCATE(CateLearner):
     queries: Frame | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
+    fixed_base: ClassVar[bases.PrivateBase | None] = bases.Gam()
     bands: ClassVar[str] = (
         "Effect bands are approximate and valid on average over x. They combine the uncertainty of "
         "the additive first effect with the uncertainty of the remainder. The remainder is modeled "
@@ -288,10 +289,6 @@ class DPCATE(CateLearner):
             undeclared,
             failing={KERNEL: FAILING},
         )
-
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        second_stage(base)  # Refuses other bases.
-        return bases.Gam()
 
     def learn(self, state: first_stages.FitState) -> EffectFit:
         """Learn the effect; averages are centered at the mean of the first effect."""

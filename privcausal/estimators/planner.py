@@ -175,8 +175,9 @@ class Planner:
                 "its call. Call pc.plan again with the other n and eps."
             )
         plan = self.plan(epsilon, rows)
-        try:
-            self._check(rows, plan)
+        public = None if self.request.trust.neighbors == "add_remove" else rows
+        try:  # what a fit would refuse for its public number of rows
+            check_rows(plan, self.undeclared, public, self.learner.counted(plan))
             fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in (False, True)]
             if fits[0][1].names != fits[1][1].names:
                 raise BudgetError("Noise decides which labels are found.")
@@ -237,8 +238,9 @@ class Planner:
             errors.append(np.where(np.isfinite(parts).all(axis=0), parts, np.inf))
         relative = epsilon if plan.pure else float(np.sqrt(plan.rho / last.plan.rho))
         place = 1 + float(np.log(relative * rows / ANCHORS[0]) / np.log(ANCHOR_RATIO))
+        public = None if self.request.trust.neighbors == "add_remove" else rows
         try:
-            self._check(rows, plan)
+            check_rows(plan, self.undeclared, public, self.learner.counted(plan))
             parts = _between(errors, place) / _scale(rows)
         except BudgetError:
             parts = nothing
@@ -262,11 +264,6 @@ class Planner:
         """The ends of the range of half-widths of the planned term."""
         forecast, ends = self.half_widths(rows, epsilon, alpha)
         return [float(end) for end in ends[:, forecast.lead]]
-
-    def _check(self, rows: int, plan: Plan) -> None:
-        """Refuse what a fit would refuse for its public number of rows."""
-        public = None if self.request.trust.neighbors == "add_remove" else rows
-        check_rows(plan, self.undeclared, public, self.learner.counted(plan))
 
     def _simulated(
         self, rows: int, plan: Plan, *, mirrored: bool

@@ -459,10 +459,13 @@ class Interactions(Shortened):
     size: int = field(init=False)
     # A power of two; features are at most 2^FEATURE_BITS times this step
     step: float = field(init=False)
+    names: list[str] = field(init=False)  # Each pair as a product of terms in a formula
 
     def __post_init__(self) -> None:
+        columns, of = self.features.design.columns, self.features.column
+        names = [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
         step = float(2.0 ** (np.ceil(np.log2(self.features.ends.max())) - FEATURE_BITS))
-        vars(self).update(size=len(self.gain), step=step)
+        vars(self).update(size=len(self.gain), step=step, names=names)
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
@@ -586,12 +589,6 @@ class Interactions(Shortened):
         """phi(x)'base + psi(x)'coef as a function of rows."""
         gained = self.gain * coef
         return Extra(self, self.features.total(base - combine(self.lift, gained)), gained)
-
-    @property
-    def names(self) -> list[str]:
-        """Each pair as a product of terms in a formula."""
-        columns, of = self.features.design.columns, self.features.column
-        return [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
 
 
 def index_splits(
