@@ -367,6 +367,8 @@ class Request:
     bounded: bool = field(init=False, repr=False, compare=False)
     # Effects, then mean outcomes. A regression and an event study have terms of their own.
     terms: tuple[ResultTerm, ...] = field(init=False, repr=False, compare=False)
+    # Domains of the table's columns. They describe the outcome, not its change.
+    declared: Schema = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         formula, panel, estimands = self.formula, self.trust.panel, (self.estimand, *self.more)
@@ -376,6 +378,10 @@ class Request:
         wide = panel.wide if isinstance(panel, Staggered) else ()
         extra += [panel.cohort, *wide] if isinstance(panel, Staggered) else []
         keys = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
+        declared = self.schema
+        if panel is not None:
+            columns = {name: domain for name, domain in declared.domains if name not in wide}
+            declared = Schema(columns, declared.complete).with_columns(panel.outcome.columns)
         # arms and doses; several instruments have clips of their own
         treatment = self.schema.get(formula.treatment)
         labels = treatment.labels if isinstance(treatment, Levels) else ()
@@ -410,6 +416,7 @@ class Request:
             jointly=jointly or self.estimand == COHORTS,
             bounded=self.mode == "proven" and not per_unit and self.estimand != "LATE",
             terms=tuple(terms),
+            declared=declared,
         )
 
     @property
@@ -459,15 +466,6 @@ class Request:
         """All columns of the table that the call reads, including periods and clusters."""
         times = [self.trust.panel.time] if self.trust.panel else []
         return tuple(dict.fromkeys([*self.columns, *times, *self.keys.values()]))
-
-    @property
-    def declared(self) -> Schema:
-        """Domains of the table's columns. They describe the outcome, not its change."""
-        panel, schema = self.trust.panel, self.schema
-        if panel is None:
-            return schema
-        columns = {name: schema[name] for name in schema if name not in self.wide}
-        return Schema(columns, schema.complete).with_columns(panel.outcome.columns)
 
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Columns of labels in an untyped table; see `Schema.label_columns`."""
