@@ -562,7 +562,7 @@ class AuditResult(Printed):
             drawn = at_least(line.bound), f"{line.trials}"
             cells.append((line.query, line.measure, *amounts, *drawn, mark))
         grid = tables.TableGrid("Claims", columns, tuple(cells), self.table)
-        return Summary(tables.Table("Privacy Audit", (rule, head, rule, grid, rule, note)))
+        return Summary("Privacy Audit", (rule, head, rule, grid, rule, note), alert="")
 
     @property
     def verdict(self) -> str:

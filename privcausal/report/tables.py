@@ -482,15 +482,6 @@ class Prose:
 TableBlock: TypeAlias = Rule | Pairs | TableGrid | Prose
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """A title and blocks; `alert` is printed first and last in every format."""
-
-    title: str
-    blocks: tuple[TableBlock, ...]
-    alert: str = ""
-
-
 # -- from frames to grids --------------------------------------------------------------------------
 
 Filled: TypeAlias = tuple[TableColumn, Iterable[str]]

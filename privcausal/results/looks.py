@@ -233,7 +233,7 @@ class Sensitivity(Printed):
             tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE)),
         )
         title = "Sensitivity to Unmeasured Confounding"
-        return Summary(tables.Table(title, blocks, tables.ALERTS[self.kind]))
+        return Summary(title, blocks, tables.ALERTS[self.kind])
 
     def __repr__(self) -> str:
         estimate, interval = self.robustness
@@ -322,7 +322,7 @@ class _Look(Printed):
         cost = tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),))
         end = tables.Rule("-"), tables.Prose((head + guarantee.statement,)), line
         blocks = line, *content, line, tables.budget_grid(self.budget), cost, *end
-        return Summary(tables.Table(self.title, blocks, tables.ALERTS[guarantee.kind]))
+        return Summary(self.title, blocks, tables.ALERTS[guarantee.kind])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.guarantee.short}>"

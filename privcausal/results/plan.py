@@ -417,7 +417,7 @@ class PlanResult(Printed):
         last = tables.Prose((" ".join(notes),))
         blocks = line, head, line, _grid(self, frame), line, *reading, assumptions, line, last
         title = ESTIMANDS[first].title if first in ESTIMANDS else EVENT_STUDY.title
-        return Summary(tables.Table(f"Plan of a {title}", blocks))
+        return Summary(f"Plan of a {title}", blocks, alert="")
 
     def checklist(self) -> Summary:
         """NIST SP 800-226 checklist for one planned fit, with a reference for each answer.
