@@ -36,7 +36,6 @@ import sqlite3
 import stat
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -44,33 +43,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from privcausal.accounting import price
 from privcausal.accounting.charge import PARALLEL, Charge, Cost
-from privcausal.errors import BudgetError, LedgerError, is_number
+from privcausal.errors import BudgetError, LedgerError
 
 # Contents of a ledger: its header, and one line per charge, as plain values for SQLite.
 
 _LARGEST = 2**63 - 1
 """The largest integer in SQLite, much larger than any cap."""
-
-
-def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> dict[str, Any]:
-    """The checked header of a new ledger; raises before any file is touched."""
-    if not isinstance(dataset, str) or not dataset.strip() or not dataset.isprintable():
-        raise LedgerError("dataset= must be a label of the data: a nonempty, printable string.")
-    if not isinstance(allow_published, bool):
-        raise LedgerError("allow_published= must be True or False.")
-    epsilon = price.check_epsilon(eps)
-    if not (is_number(delta) and delta == 0):
-        # This also refuses caps too small for any charge.
-        price.rho_of(epsilon, price.check_delta(delta))
-    return {
-        "id": uuid.uuid4().hex,
-        "dataset": dataset,
-        "epsilon": epsilon,
-        "delta": float(delta),
-        "allow_published": int(allow_published),
-    }
 
 
 LONGEST = 1000

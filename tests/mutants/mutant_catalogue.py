@@ -563,7 +563,7 @@ LEDGER = (
         "accounting/test_ledger.py::test_exhausted_says_what_was_asked_and_what_is_left",
     ),
     Mutant(
-        "neighbour relations mixed", "accounting.ledger:Ledger._check_run",
+        "neighbour relations mixed", "accounting.ledger:Ledger.charge",
         "if len({line[\"neighbors\"] for line in (*book.lines, *lines)}) > 1:", "if False:",
         "accounting/test_ledger.py::test_neighbours_are_not_mixed",
     ),
