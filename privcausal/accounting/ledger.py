@@ -368,7 +368,8 @@ class Ledger(Strict):
         lines = [f"Not enough budget for this fit in ledger {self.dataset!r}."]
         payable = 0.0
         # Converting rho needs a delta beyond the fit's own. Without it, no epsilon would help.
-        converts = request.converted or (request.delta > 0 and before.converted)
+        beyond = before.rho + before.gdp if request.delta else 0
+        converts = request.rho + request.gdp + beyond > 0
         if request.delta + int(converts) > pico(left.delta):
             wanted = f"delta {'above ' * converts}{at_most(request.delta / PICO, DELTA_DIGITS)}"
             gone = float(exact(self.delta) - exact(left.delta))

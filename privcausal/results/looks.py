@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -171,11 +171,8 @@ class Sensitivity(Printed):
     @property
     def frame(self) -> pd.DataFrame:
         """`bounds` for confounders equally strong for outcome and treatment; index: strength."""
-        return self._frame(CONFOUNDER_SHARES)
-
-    def _frame(self, shares: Sequence[float]) -> pd.DataFrame:
-        rows = [self.bounds(share, share) for share in shares]
-        return pd.DataFrame(rows, index=pd.Index(list(shares), name="strength"))
+        rows = [self.bounds(share, share) for share in CONFOUNDER_SHARES]
+        return pd.DataFrame(rows, index=pd.Index(CONFOUNDER_SHARES, name="strength"))
 
     @property
     def sentence(self) -> str:
@@ -196,7 +193,9 @@ class Sensitivity(Printed):
     def plot_data(self) -> pd.DataFrame:
         """The numbers behind `plot`: strength, and the columns of `bounds`."""
         most = min(0.95, max(0.15, 1.5 * float(self.robustness["estimate"])))
-        return self._frame(np.linspace(0, most, SENSITIVITY_POINTS).tolist()).reset_index()
+        shares = np.linspace(0, most, SENSITIVITY_POINTS).tolist()
+        frame = pd.DataFrame([self.bounds(share, share) for share in shares])
+        return frame.set_axis(pd.Index(shares, name="strength")).reset_index()
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the possible estimates by the strength of the confounder."""
@@ -517,14 +516,12 @@ class Uplift(_Look):
 
     def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
         """Draw the curve with its band, and the random line."""
-        frame = self.plot_data(kind, alpha)
+        frame = self.frame(kind, alpha)
         return plots.uplift_plot(
             frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind]
         )
 
-    def plot_data(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
-        """The numbers behind `plot`: `frame`."""
-        return self.frame(kind, alpha)
+    plot_data = frame
 
     def summary(self, alpha: float = 0.05) -> Summary:
         """The areas: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
