@@ -159,15 +159,21 @@ QUANTILE_CUTS = 200
 """So many quantiles of the first half are tried as thresholds."""
 
 
-def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = None) -> float:
-    """A lower bound on mu, valid with probability 1 - `level`, from draws of a statistic.
+def loss_bound(
+    first: Vector,
+    second: Vector,
+    level: float,
+    delta: float | None = None,
+    cut: float | None = None,
+) -> float:
+    """A lower bound on mu, or on epsilon at `delta`, valid with probability 1 - `level`.
 
-    The statistic must tend to be larger under `second`.
+    Of mu, the statistic must tend to be larger under `second`.
 
     Parameters
     ----------
     first, second : Vector, shapes (n,) and (m,)
-        Independent draws on two neighboring tables.
+        Independent draws of a statistic on two neighboring tables.
     level : float
         Probability that the bound exceeds the truth, in (0, 1).
     cut : float, optional
@@ -178,16 +184,31 @@ def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = No
     float
         0 if the draws give no evidence of a loss.
     """
-    return _bound(first, second, level, cut, None)
-
-
-def epsilon_bound(
-    first: Vector, second: Vector, level: float, delta: float = 0.0, cut: float | None = None
-) -> float:
-    """A lower bound on epsilon at `delta`, like `mu_bound`."""
-    if not 0 <= delta < 1:
+    if delta is not None and not 0 <= delta < 1:
         raise CapabilityError("delta of an audit must be at least 0 and below 1.")
-    return _bound(first, second, level, cut, delta)
+    if not 0 < level < 1:
+        raise CapabilityError("level of an audit must be a number between 0 and 1.")
+    # Values that differ only in the last bits are one value. A threshold between them would split
+    # a plateau.
+    first, second = (np.asarray(np.round(draws, 9), np.float64) for draws in (first, second))
+    if cut is None:
+        if min(len(first), len(second)) < 2:
+            raise CapabilityError(
+                "An audit requires at least two trials, because half of them choose the threshold."
+            )
+        half, half_second = len(first) // 2, len(second) // 2
+        choosing, choosing_second = first[:half], second[:half_second]
+        first, second = first[half:], second[half_second:]
+        # Thresholds between values, at quantiles and both ends, where bounded draws have plateaus.
+        draws = np.concatenate([choosing, choosing_second])
+        cuts = np.unique(draws)
+        if len(cuts) > 1:
+            between = (cuts[1:] + cuts[:-1]) / 2
+            quantiles = np.quantile(draws, np.linspace(0, 1, QUANTILE_CUTS))
+            places = np.unique(np.searchsorted(between, quantiles))
+            cuts = between[np.clip(places, 0, len(between) - 1)]
+        cut = float(cuts[np.argmax(_losses(choosing, choosing_second, cuts, level, delta))])
+    return max(0.0, float(_losses(first, second, np.array([cut]), level, delta)[0]))
 
 
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
@@ -238,35 +259,6 @@ def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -
     m = math.exp(brentq(excess, -30.0, 60.0)) + 1 / float(p.min())
     low, high = ends(m)
     return max(0.0, float(np.log(low).sum() - np.log(high).sum()))
-
-
-def _bound(
-    first: Vector, second: Vector, level: float, cut: float | None, delta: float | None
-) -> float:
-    """A lower bound on epsilon at `delta`, or on mu if `delta` is None."""
-    if not 0 < level < 1:
-        raise CapabilityError("level of an audit must be a number between 0 and 1.")
-    # Values that differ only in the last bits are one value. A threshold between them would split
-    # a plateau.
-    first, second = (np.asarray(np.round(draws, 9), np.float64) for draws in (first, second))
-    if cut is None:
-        if min(len(first), len(second)) < 2:
-            raise CapabilityError(
-                "An audit requires at least two trials, because half of them choose the threshold."
-            )
-        half, half_second = len(first) // 2, len(second) // 2
-        choosing, choosing_second = first[:half], second[:half_second]
-        first, second = first[half:], second[half_second:]
-        # Thresholds between values, at quantiles and both ends, where bounded draws have plateaus.
-        draws = np.concatenate([choosing, choosing_second])
-        cuts = np.unique(draws)
-        if len(cuts) > 1:
-            between = (cuts[1:] + cuts[:-1]) / 2
-            quantiles = np.quantile(draws, np.linspace(0, 1, QUANTILE_CUTS))
-            places = np.unique(np.searchsorted(between, quantiles))
-            cuts = between[np.clip(places, 0, len(between) - 1)]
-        cut = float(cuts[np.argmax(_losses(choosing, choosing_second, cuts, level, delta))])
-    return max(0.0, float(_losses(first, second, np.array([cut]), level, delta)[0]))
 
 
 def _losses(
@@ -745,12 +737,12 @@ def _drawn_line(
             counts[side].append(np.count_nonzero(way * (noisy - b.exact[differs]) >= 0, axis=0))
     measure = measure_of(first)
     if measure == "mu":
-        bound = mu_bound(ratios[0], ratios[1], level)
+        bound = loss_bound(ratios[0], ratios[1], level)
     else:
         # The larger of two bounds for Laplace noise: number by number, and all together
         quiet, beyond = map(np.concatenate, counts)
         singly = product_bound(beyond, quiet, trials, level / 2)
-        bound = max(epsilon_bound(ratios[0], ratios[1], level / 2), singly)
+        bound = max(loss_bound(ratios[0], ratios[1], level / 2, delta=0.0), singly)
     return Line(name, measure, claimed, loss(first, second), bound, trials)
 
 
@@ -768,7 +760,7 @@ def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
                 ratio = float(_ratio(a.noisy[None, differs], a, b, differs)[0])
                 ratios[side, k] += ratio * (-1) ** side
     exact, measure = loss(answers[i], answers[j]), measure_of(answers[0])
-    bound = _bound(ratios[0], ratios[1], level, None, 0.0 if measure == "epsilon" else None)
+    bound = loss_bound(ratios[0], ratios[1], level, 0.0 if measure == "epsilon" else None)
     line = Line(ALL_TOGETHER, measure, _promised(fitted), exact, bound, trials)
     return [line, *_as_epsilon(line, fitted)]
 
@@ -828,7 +820,7 @@ def _outputs(
     budget = first_result.estimate.plan.request.budget
     delta = first_result.guarantee.delta
     # The table with the larger number is unknown, so both directions are tried.
-    bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in pairs)
+    bound = max(loss_bound(a, b, level / 2, delta) for a, b in pairs)
     name = f"the statistic, epsilon at delta={as_typed(delta)}"
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
 

@@ -634,7 +634,7 @@ LEDGER = (
         "accounting/test_ledger_faults.py::test_a_link_to_another_ledger_put_in_its_place",
     ),
     Mutant(
-        "audits choose their cut where they test it", "auditing:_bound",
+        "audits choose their cut where they test it", "auditing:loss_bound",
         "choosing, choosing_second = first[:half], second[:half_second]\n"
         "        first, second = first[half:], second[half_second:]",
         "choosing, choosing_second = first, second",
