@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -294,14 +294,8 @@ _NAMED = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class AuditTarget:
-    """A fit and the tables to try it on."""
-
-    fit: FitCall
-    words: str
-    tables: tuple[Mapping[str, Any], ...]
-    pairs: tuple[tuple[int, int], ...]  # Positions of neighboring tables
+AuditTarget: TypeAlias = tuple[FitCall, list[dict[str, Any]], list[tuple[int, int]]]
+"""A fit, the tables to try it on, and the positions of neighboring tables."""
 
 
 def audit_target(
@@ -313,8 +307,8 @@ def audit_target(
     neighbors: Neighbors,
     rows: int | None,
     options: Mapping[str, Any],
-) -> AuditTarget:
-    """The fit of a call, and its invented tables."""
+) -> tuple[str, AuditTarget]:
+    """The words of a call; its fit, and the tables invented for it."""
     calls = {"private": api.private, "regress": api.regress, "did": api.did}
     fit: Any = calls.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
     allowed = [name for name in inspect.signature(fit).parameters if name not in _NAMED]
@@ -369,12 +363,8 @@ def audit_target(
     if fit is api.privcate:
         call["learner"] = learner
     name = learner if isinstance(learner, str) else repr(learner)
-    return AuditTarget(
-        partial(fit, formula, **call),
-        ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())]),
-        tuple(tables),
-        tuple(pairs),
-    )
+    words = ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())])
+    return words, (partial(fit, formula, **call), tables, pairs)
 
 
 def _domains(
@@ -645,7 +635,7 @@ def audit(
     >>> pc.audit("Y ~ T", bounds={"Y": (0, 1)}, trials=200).passes
     True
     """
-    target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
+    words, target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:
         raise CapabilityError(
             "statistic= must be 'queries', 'fits', or a callable that takes a result."
@@ -660,7 +650,7 @@ def audit(
             departed: str | None = None
         except Departure as departure:
             lines, departed = [], str(departure)
-    return AuditResult(target.words, tuple(lines), level, neighbors, departed)
+    return AuditResult(words, tuple(lines), level, neighbors, departed)
 
 
 # -- white box -------------------------------------------------------------------------------
@@ -673,7 +663,8 @@ def _answers(
 
     `singly` requires a fit charged by the noise of each answer.
     """
-    answers, result = record(target.fit, target.tables[0])
+    fit, tables, pairs = target
+    answers, result = record(fit, tables[0])
     if singly:
         plan, gaussian = result.estimate.plan, measure_of(answers) == "mu"
         # For a stage in rho, delta is the probability that its proof fails, in addition to the cost
@@ -684,13 +675,13 @@ def _answers(
                 "This fit is not charged by the noise of each query, so its queries cannot be "
                 "audited one by one. Pass a callable: statistic=lambda fit: fit.params['ATE']."
             )
-    others = (replay(target.fit, table, answers, result) for table in target.tables[1:])
-    calls = (answers, *others)
-    return calls, result, max(target.pairs, key=lambda pair: loss(calls[pair[0]], calls[pair[1]]))
+    calls = (answers, *(replay(fit, table, answers, result) for table in tables[1:]))
+    return calls, result, max(pairs, key=lambda pair: loss(calls[pair[0]], calls[pair[1]]))
 
 
 def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
     calls, result, pair = _answers(target, singly=True)
+    _, _, pairs = target
     names = list(dict.fromkeys(call.query.name for call in calls[0]))
     share = level / (len(names) + 1)
     lines = []
@@ -705,7 +696,7 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
             claimed = float(sum(c.cost.epsilon for c in charges) / PICO)
         else:
             claimed = math.sqrt(2 * sum(c.alone for c in charges) / PICO)
-        tried = ((of_query[i], of_query[j]) for i, j in target.pairs)
+        tried = ((of_query[i], of_query[j]) for i, j in pairs)
         worst = max(tried, key=lambda tables: loss(*tables))
         lines.append(_drawn_line(name, *worst, claimed, trials, share))
     first, second = (calls[k] for k in pair)
@@ -748,12 +739,13 @@ def _drawn_line(
 
 def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
     answers, fitted, (i, j) = _answers(target, singly=True)
-    first, second = target.tables[i], target.tables[j]
+    fit, tables, _ = target
+    first, second = tables[i], tables[j]
     ratios = np.zeros((2, trials))
     for k in range(trials):
         for side, (table, other) in enumerate(((first, second), (second, first))):
-            calls, result = record(target.fit, table, k, system=True)
-            replayed = replay(target.fit, other, calls, result, k)
+            calls, result = record(fit, table, k, system=True)
+            replayed = replay(fit, other, calls, result, k)
             # The log likelihood ratio of the noisy answers, of the other table to this one.
             for a, b in zip(calls, replayed, strict=True):
                 differs = a.exact != b.exact
@@ -802,12 +794,13 @@ def _outputs(
     """The loss shown by one released number, using only the noise of real fits."""
     _, first_result, (i, j) = _answers(target, singly=False)
     values: list[list[float]] = [[], []]
-    for side, table in enumerate((target.tables[i], target.tables[j])):
+    fit, tables, _ = target
+    for side, table in enumerate((tables[i], tables[j])):
         for _ in range(trials):
             with warnings.catch_warnings(action="ignore"):
-                fit = target.fit(table)
+                result = fit(table)
             try:
-                value = float(statistic(fit))
+                value = float(statistic(result))
             except Exception as error:  # an error of the caller's own code, on invented rows
                 raise CapabilityError(
                     f"statistic= failed with {type(error).__name__}. It must take a result of the "

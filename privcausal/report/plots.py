@@ -400,6 +400,9 @@ def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
 ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 1}
 """The line of no effect."""
 
+ABOVE: dict[str, Any] = {"markeredgecolor": "white", "zorder": 4}
+"""Points above the lines of a plot, set apart by a white edge."""
+
 
 def include(ax: Axes, values: Iterable[float]) -> None:
     """Set horizontal limits that contain all finite values, with some margin."""
@@ -723,15 +726,7 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, others: Iterable[f
         for end, x, arrow in ((low, left, "<"), (high, right, ">")):
             if math.isinf(end):
                 ax.plot([x], [place], arrow, color=BLUE, clip_on=False, markersize=7, zorder=4)
-    ax.plot(
-        finite(frame["estimate"]),
-        places,
-        "o",
-        color=BLUE,
-        markersize=6.5,
-        markeredgecolor="white",
-        zorder=4,
-    )
+    ax.plot(finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5, **ABOVE)
 
 
 def _annotate_row(ax: Axes, place: float, text: str) -> None:
@@ -787,16 +782,8 @@ def plan_plot(
         name = f"n = {value:,.0f}" if other == "n" else f"eps = {at_most(value)}"
         ax.plot(x, width, color=color, linewidth=1.8, zorder=3)
         planned = line["planned"].to_numpy(dtype=bool)
-        ax.plot(
-            x[planned],
-            width[planned],
-            marker,
-            color=color,
-            markersize=6,
-            markeredgecolor="white",
-            label=name,
-            zorder=4,
-        )
+        points = x[planned], width[planned]
+        ax.plot(*points, marker, color=color, markersize=6, label=name, **ABOVE)
         if other == "n" or number == len(values) - 1:
             floor = color if other == "n" else GREY
             ax.plot(x, finite(line["sampling"]), linestyle=(0, (4, 3)), color=floor, linewidth=1)
@@ -833,16 +820,9 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.plot(
             x, utility, linestyle=DASHES[number % len(DASHES)], color=color, linewidth=1.8, zorder=3
         )
-        ax.plot(
-            x[best],
-            utility[best],
-            marker,
-            color=color,
-            markersize=8,
-            markeredgecolor="white",
-            label=f"privacy weight {share}: best eps {sign} {at_most(x[best])}",
-            zorder=4,
-        )
+        label = f"privacy weight {share}: best eps {sign} {at_most(x[best])}"
+        point = x[best], utility[best]
+        ax.plot(*point, marker, color=color, markersize=8, label=label, **ABOVE)
     ax.set_xscale("log")
     _plain_ticks(ax.xaxis, curve["eps"].min(), curve["eps"].max())
     ax.set_ylim(0, 1.45)  # This leaves space for the legend above the lines.
