@@ -487,14 +487,6 @@ def raised_covariance(total: Vector, square: Reading, size: float) -> Matrix:
     return np.asarray((vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T)
 
 
-def scale_of(sampling_variance: float, size: float, design_effect: float = 1.0) -> float:
-    """S in units of the outcome, from the variance of an estimate over `size` rows.
-
-    The variance was multiplied by the `design_effect` if a unit or a cluster may have several rows.
-    """
-    return math.sqrt(max(sampling_variance, 0.0) * size / design_effect)
-
-
 def largest_bias(scale: float, r2_outcome: float, r2_treatment: float) -> float:
     """Largest change of the estimate by a confounder, S sqrt(C_Y^2 C_D^2).
 

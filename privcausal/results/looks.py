@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -250,7 +251,9 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     request, row = result.plan.request, result._table(alpha).iloc[0]
     if words_of(request).in_set:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
-    design_effect = averages.design_effect
+    # S follows from the variance of the estimate. That variance was multiplied by the design effect
+    # if a unit or a cluster may have several rows.
+    variance, design_effect = float(averages.sampling[0, 0]), averages.design_effect
     if request.weights is not None:
         design_effect *= averages.weighting
     stronger = replace(averages, remainder=np.hypot(averages.remainder, averages.strong))
@@ -261,7 +264,7 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
         estimate=float(row["estimate"]),
         conf_low=float(row["conf_low"]),
         conf_high=float(row["conf_high"]),
-        scale=effects.scale_of(float(averages.sampling[0, 0]), averages.size, design_effect),
+        scale=math.sqrt(max(variance, 0.0) * averages.size / design_effect),
         alpha=alpha,
         kind=result.guarantee.kind,
         randomised=request.propensity is not None or not adjusts,
