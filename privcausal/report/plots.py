@@ -215,7 +215,8 @@ def _picture(
 ) -> Picture:
     """A plot in the report's own style, independent of the user's notebook settings.
 
-    Its alternative text is `words`, or the caption.
+    It is one `svg` element without date, script or style sheet. Its ids start with `ident`, which
+    is unique on the page. Its alternative text is `words`, or the caption.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -228,37 +229,11 @@ def _picture(
         # pyplot does not show or keep this figure
         figure = Figure(figsize=size, layout="constrained")
         plot(ax=_stacked(stacked, figure) if stacked else figure.add_subplot())
-        return Picture(figure_svg(figure, ident=ident, label=words or caption), caption, grid)
-
-
-PICTURE_STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",  # text stays text: searchable, small, in the page's own font
-    "svg.hashsalt": "privcausal",
-    "font.size": 9.5,
-    "axes.labelsize": 9.5,
-    "text.parse_math": False,
-}
-
-
-def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
-    """Render a figure as one `svg` element without date, script or style sheet.
-
-    Parameters
-    ----------
-    fig : Figure
-    ident : str
-        Unique on the page: ids start with it.
-    label : str
-        Alternative text for screen readers.
-    """
-    import matplotlib
-
-    buffer = io.StringIO()
-    saving: Any = {key: PICTURE_STYLE[key] for key in ("svg.fonttype", "svg.hashsalt")}
-    with matplotlib.rc_context(saving), warnings.catch_warnings():
-        # The browser has the fonts that matplotlib lacks.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
-        fig.savefig(buffer, format="svg", metadata={"Date": None})
+        buffer = io.StringIO()
+        with warnings.catch_warnings():
+            # The browser has the fonts that matplotlib lacks.
+            warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
     body = buffer.getvalue()
     body = body[body.index("<svg") :]
     # A style sheet inside would apply to the whole page, so its two lines move to the root.
@@ -273,11 +248,21 @@ def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
     body = re.sub(r"<[^>]*>", lambda tag: re.sub(places, f"{ident}-", tag.group()), body)
     head = re.search(r'viewBox="[^"]*"', body)
     root = (
-        f'<svg role="img" aria-label="{escape(label)}" {head.group() if head else ""} '
+        f'<svg role="img" aria-label="{escape(words or caption)}" {head.group() if head else ""} '
         'stroke-linejoin="round" stroke-linecap="butt" xmlns="http://www.w3.org/2000/svg" '
         'xmlns:xlink="http://www.w3.org/1999/xlink">'
     )
-    return re.sub(r"^<svg[^>]*>", lambda _: root, body, count=1).strip()
+    svg = re.sub(r"^<svg[^>]*>", lambda _: root, body, count=1).strip()
+    return Picture(svg, caption, grid)
+
+
+PICTURE_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",  # text stays text: searchable, small, in the page's own font
+    "svg.hashsalt": "privcausal",
+    "font.size": 9.5,
+    "axes.labelsize": 9.5,
+    "text.parse_math": False,
+}
 
 
 BLUE, VERMILION, SKY = "#0072B2", "#D55E00", "#56B4E9"
