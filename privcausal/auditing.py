@@ -698,21 +698,16 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
             claimed = math.sqrt(2 * sum(c.alone for c in charges) / PICO)
         tried = ((of_query[i], of_query[j]) for i, j in pairs)
         worst = max(tried, key=lambda tables: loss(*tables))
-        lines.append(_drawn_line(name, *worst, claimed, trials, share))
+        measure, exact, bound = _drawn(*worst, trials, share)
+        lines.append(Line(name, measure, claimed, exact, bound, trials))
     first, second = (calls[k] for k in pair)
-    whole = _drawn_line(ALL_TOGETHER, first, second, _promised(result), trials, share)
-    return [*lines, whole, *_as_epsilon(whole, result)]
+    return lines + _whole_fit(result, trials, *_drawn(first, second, trials, share))
 
 
-def _drawn_line(
-    name: str,
-    first: Sequence[Call],
-    second: Sequence[Call],
-    claimed: float,
-    trials: int,
-    level: float,
-) -> Line:
-    """A claim against `trials` answers drawn on each of two tables."""
+def _drawn(
+    first: Sequence[Call], second: Sequence[Call], trials: int, level: float
+) -> tuple[Measure, float, float]:
+    """The exact loss between two tables, and its bound by `trials` answers drawn on each."""
     # Log likelihood ratios, shape (2, trials). How often each differing number reached or passed
     # its exact value on the second table, with the noise added on the first and on the second.
     ratios = np.zeros((2, trials))
@@ -734,7 +729,7 @@ def _drawn_line(
         quiet, beyond = map(np.concatenate, counts)
         singly = product_bound(beyond, quiet, trials, level / 2)
         bound = max(loss_bound(ratios[0], ratios[1], level / 2, delta=0.0), singly)
-    return Line(name, measure, claimed, loss(first, second), bound, trials)
+    return measure, loss(first, second), bound
 
 
 def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
@@ -753,8 +748,7 @@ def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
                 ratios[side, k] += ratio * (-1) ** side
     exact, measure = loss(answers[i], answers[j]), measure_of(answers[0])
     bound = loss_bound(ratios[0], ratios[1], level, 0.0 if measure == "epsilon" else None)
-    line = Line(ALL_TOGETHER, measure, _promised(fitted), exact, bound, trials)
-    return [line, *_as_epsilon(line, fitted)]
+    return _whole_fit(fitted, trials, measure, exact, bound)
 
 
 _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
@@ -766,23 +760,25 @@ _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
 # -- the fit's guarantee ---------------------------------------------------------------------
 
 
-def _promised(result: Any) -> float:
-    """mu = sqrt(2 rho) of the whole fit, or its pure epsilon."""
-    plan = result.estimate.plan
-    return math.sqrt(2 * plan.rho / PICO) if plan.rho else plan.epsilon / PICO
+def _whole_fit(
+    result: Any, trials: int, measure: Measure, exact: float, bound: float
+) -> list[Line]:
+    """The claim on all answers together, and the guarantee in (epsilon, delta).
 
-
-def _as_epsilon(line: Line, result: Any) -> list[Line]:
-    """The guarantee in (epsilon, delta), compared with mu converted to epsilon at that delta."""
-    if line.measure == "epsilon":
-        return []
-    budget = result.estimate.plan.request.budget
+    The claim is mu = sqrt(2 rho) of the whole fit, or its pure epsilon, which is the guarantee
+    itself. The guarantee is compared with mu converted to epsilon at its delta.
+    """
+    plan, budget = result.estimate.plan, result.estimate.plan.request.budget
+    claimed = math.sqrt(2 * plan.rho / PICO) if plan.rho else plan.epsilon / PICO
+    line = Line(ALL_TOGETHER, measure, claimed, exact, bound, trials)
+    if measure == "epsilon":
+        return [line]
     exact, bound = (
         epsilon_at(budget.delta, math.floor(PICO * min(mu, 30.0) ** 2 / 2), 0)
-        for mu in (line.exact, line.bound)
+        for mu in (exact, bound)
     )
     name = f"epsilon at delta={as_typed(budget.delta)}"
-    return [Line(name, "epsilon", budget.epsilon, exact, bound, line.trials)]
+    return [line, Line(name, "epsilon", budget.epsilon, exact, bound, trials)]
 
 
 # -- black box -------------------------------------------------------------------------------
