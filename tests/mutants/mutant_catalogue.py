@@ -564,7 +564,7 @@ LEDGER = (
         "accounting/test_ledger.py::test_exhausted_says_what_was_asked_and_what_is_left",
     ),
     Mutant(
-        "neighbour relations mixed", "accounting.ledger:Ledger._check_run",
+        "neighbour relations mixed", "accounting.ledger:Ledger.charge",
         "if len({line[\"neighbors\"] for line in (*book.lines, *lines)}) > 1:", "if False:",
         "accounting/test_ledger.py::test_neighbours_are_not_mixed",
     ),
@@ -581,7 +581,7 @@ LEDGER = (
     Mutant(
         "a charge undone where its head cannot be written", "accounting.store:Store.append",
         "connection.execute(\"COMMIT\")\n",
-        "_write_whole(self.head, self.head.read_text())\n        connection.execute(\"COMMIT\")\n",
+        "os.fsync(os.open(self.head, os.O_RDWR))\n        connection.execute(\"COMMIT\")\n",
         "accounting/test_ledger_faults.py::test_a_head_that_cannot_be_written_stops_the_release",
     ),
     Mutant(
@@ -620,7 +620,7 @@ LEDGER = (
         "accounting/test_ledger_faults.py::test_the_files_are_their_owner_s_alone",
     ),
     Mutant(
-        "a draft's link followed", "accounting.store:_write_whole",
+        "a draft's link followed", "accounting.store:Store._advance_head",
         "with _opened(draft, \"x\", access) as file:", "with draft.open(\"w\") as file:",
         "accounting/test_ledger_faults.py::test_a_link_in_the_place_of_a_draft_leads_nowhere",
     ),
@@ -635,7 +635,7 @@ LEDGER = (
         "accounting/test_ledger_faults.py::test_a_link_to_another_ledger_put_in_its_place",
     ),
     Mutant(
-        "audits choose their cut where they test it", "auditing:_bound",
+        "audits choose their cut where they test it", "auditing:loss_bound",
         "choosing, choosing_second = first[:half], second[:half_second]\n"
         "        first, second = first[half:], second[half_second:]",
         "choosing, choosing_second = first, second",
