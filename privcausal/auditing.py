@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -159,15 +159,21 @@ QUANTILE_CUTS = 200
 """So many quantiles of the first half are tried as thresholds."""
 
 
-def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = None) -> float:
-    """A lower bound on mu, valid with probability 1 - `level`, from draws of a statistic.
+def loss_bound(
+    first: Vector,
+    second: Vector,
+    level: float,
+    delta: float | None = None,
+    cut: float | None = None,
+) -> float:
+    """A lower bound on mu, or on epsilon at `delta`, valid with probability 1 - `level`.
 
-    The statistic must tend to be larger under `second`.
+    Of mu, the statistic must tend to be larger under `second`.
 
     Parameters
     ----------
     first, second : Vector, shapes (n,) and (m,)
-        Independent draws on two neighboring tables.
+        Independent draws of a statistic on two neighboring tables.
     level : float
         Probability that the bound exceeds the truth, in (0, 1).
     cut : float, optional
@@ -178,16 +184,31 @@ def mu_bound(first: Vector, second: Vector, level: float, cut: float | None = No
     float
         0 if the draws give no evidence of a loss.
     """
-    return _bound(first, second, level, cut, None)
-
-
-def epsilon_bound(
-    first: Vector, second: Vector, level: float, delta: float = 0.0, cut: float | None = None
-) -> float:
-    """A lower bound on epsilon at `delta`, like `mu_bound`."""
-    if not 0 <= delta < 1:
+    if delta is not None and not 0 <= delta < 1:
         raise CapabilityError("delta of an audit must be at least 0 and below 1.")
-    return _bound(first, second, level, cut, delta)
+    if not 0 < level < 1:
+        raise CapabilityError("level of an audit must be a number between 0 and 1.")
+    # Values that differ only in the last bits are one value. A threshold between them would split
+    # a plateau.
+    first, second = (np.asarray(np.round(draws, 9), np.float64) for draws in (first, second))
+    if cut is None:
+        if min(len(first), len(second)) < 2:
+            raise CapabilityError(
+                "An audit requires at least two trials, because half of them choose the threshold."
+            )
+        half, half_second = len(first) // 2, len(second) // 2
+        choosing, choosing_second = first[:half], second[:half_second]
+        first, second = first[half:], second[half_second:]
+        # Thresholds between values, at quantiles and both ends, where bounded draws have plateaus.
+        draws = np.concatenate([choosing, choosing_second])
+        cuts = np.unique(draws)
+        if len(cuts) > 1:
+            between = (cuts[1:] + cuts[:-1]) / 2
+            quantiles = np.quantile(draws, np.linspace(0, 1, QUANTILE_CUTS))
+            places = np.unique(np.searchsorted(between, quantiles))
+            cuts = between[np.clip(places, 0, len(between) - 1)]
+        cut = float(cuts[np.argmax(_losses(choosing, choosing_second, cuts, level, delta))])
+    return max(0.0, float(_losses(first, second, np.array([cut]), level, delta)[0]))
 
 
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
@@ -240,35 +261,6 @@ def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -
     return max(0.0, float(np.log(low).sum() - np.log(high).sum()))
 
 
-def _bound(
-    first: Vector, second: Vector, level: float, cut: float | None, delta: float | None
-) -> float:
-    """A lower bound on epsilon at `delta`, or on mu if `delta` is None."""
-    if not 0 < level < 1:
-        raise CapabilityError("level of an audit must be a number between 0 and 1.")
-    # Values that differ only in the last bits are one value. A threshold between them would split
-    # a plateau.
-    first, second = (np.asarray(np.round(draws, 9), np.float64) for draws in (first, second))
-    if cut is None:
-        if min(len(first), len(second)) < 2:
-            raise CapabilityError(
-                "An audit requires at least two trials, because half of them choose the threshold."
-            )
-        half, half_second = len(first) // 2, len(second) // 2
-        choosing, choosing_second = first[:half], second[:half_second]
-        first, second = first[half:], second[half_second:]
-        # Thresholds between values, at quantiles and both ends, where bounded draws have plateaus.
-        draws = np.concatenate([choosing, choosing_second])
-        cuts = np.unique(draws)
-        if len(cuts) > 1:
-            between = (cuts[1:] + cuts[:-1]) / 2
-            quantiles = np.quantile(draws, np.linspace(0, 1, QUANTILE_CUTS))
-            places = np.unique(np.searchsorted(between, quantiles))
-            cuts = between[np.clip(places, 0, len(between) - 1)]
-        cut = float(cuts[np.argmax(_losses(choosing, choosing_second, cuts, level, delta))])
-    return max(0.0, float(_losses(first, second, np.array([cut]), level, delta)[0]))
-
-
 def _losses(
     first: Vector, second: Vector, cuts: Vector, level: float, delta: float | None
 ) -> Vector:
@@ -302,14 +294,8 @@ _NAMED = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class AuditTarget:
-    """A fit and the tables to try it on."""
-
-    fit: FitCall
-    words: str
-    tables: tuple[Mapping[str, Any], ...]
-    pairs: tuple[tuple[int, int], ...]  # Positions of neighboring tables
+AuditTarget: TypeAlias = tuple[FitCall, list[dict[str, Any]], list[tuple[int, int]]]
+"""A fit, the tables to try it on, and the positions of neighboring tables."""
 
 
 def audit_target(
@@ -321,8 +307,8 @@ def audit_target(
     neighbors: Neighbors,
     rows: int | None,
     options: Mapping[str, Any],
-) -> AuditTarget:
-    """The fit of a call, and its invented tables."""
+) -> tuple[str, AuditTarget]:
+    """The words of a call; its fit, and the tables invented for it."""
     calls = {
         "private": api.private,
         "regress": api.regress,
@@ -383,12 +369,8 @@ def audit_target(
     if fit is api.privcate:
         call["learner"] = learner
     name = learner if isinstance(learner, str) else repr(learner)
-    return AuditTarget(
-        partial(fit, formula, **call),
-        ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())]),
-        tuple(tables),
-        tuple(pairs),
-    )
+    words = ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())])
+    return words, (partial(fit, formula, **call), tables, pairs)
 
 
 def _domains(
@@ -568,7 +550,7 @@ class AuditResult(Printed):
             drawn = at_least(line.bound), f"{line.trials}"
             cells.append((line.query, line.measure, *amounts, *drawn, mark))
         grid = tables.TableGrid("Claims", columns, tuple(cells), self.table)
-        return Summary(tables.Table("Privacy Audit", (rule, head, rule, grid, rule, note)))
+        return Summary("Privacy Audit", (rule, head, rule, grid, rule, note), alert="")
 
     @property
     def verdict(self) -> str:
@@ -659,7 +641,7 @@ def audit(
     >>> pc.audit("Y ~ T", bounds={"Y": (0, 1)}, trials=200).passes
     True
     """
-    target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
+    words, target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:
         raise CapabilityError(
             "statistic= must be 'queries', 'fits', or a callable that takes a result."
@@ -674,7 +656,7 @@ def audit(
             departed: str | None = None
         except Departure as departure:
             lines, departed = [], str(departure)
-    return AuditResult(target.words, tuple(lines), level, neighbors, departed)
+    return AuditResult(words, tuple(lines), level, neighbors, departed)
 
 
 # -- white box -------------------------------------------------------------------------------
@@ -687,7 +669,8 @@ def _answers(
 
     `singly` requires a fit charged by the noise of each answer.
     """
-    answers, result = record(target.fit, target.tables[0])
+    fit, tables, pairs = target
+    answers, result = record(fit, tables[0])
     if singly:
         plan, gaussian = result.estimate.plan, measure_of(answers) == "mu"
         # For a stage in rho, delta is the probability that its proof fails, in addition to the cost
@@ -698,13 +681,13 @@ def _answers(
                 "This fit is not charged by the noise of each query, so its queries cannot be "
                 "audited one by one. Pass a callable: statistic=lambda fit: fit.params['ATE']."
             )
-    others = (replay(target.fit, table, answers, result) for table in target.tables[1:])
-    calls = (answers, *others)
-    return calls, result, max(target.pairs, key=lambda pair: loss(calls[pair[0]], calls[pair[1]]))
+    calls = (answers, *(replay(fit, table, answers, result) for table in tables[1:]))
+    return calls, result, max(pairs, key=lambda pair: loss(calls[pair[0]], calls[pair[1]]))
 
 
 def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
     calls, result, pair = _answers(target, singly=True)
+    _, _, pairs = target
     names = list(dict.fromkeys(call.query.name for call in calls[0]))
     share = level / (len(names) + 1)
     lines = []
@@ -719,23 +702,18 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
             claimed = float(sum(c.cost.epsilon for c in charges) / PICO)
         else:
             claimed = math.sqrt(2 * sum(c.alone for c in charges) / PICO)
-        tried = ((of_query[i], of_query[j]) for i, j in target.pairs)
+        tried = ((of_query[i], of_query[j]) for i, j in pairs)
         worst = max(tried, key=lambda tables: loss(*tables))
-        lines.append(_drawn_line(name, *worst, claimed, trials, share))
+        measure, exact, bound = _drawn(*worst, trials, share)
+        lines.append(Line(name, measure, claimed, exact, bound, trials))
     first, second = (calls[k] for k in pair)
-    whole = _drawn_line(ALL_TOGETHER, first, second, _promised(result), trials, share)
-    return [*lines, whole, *_as_epsilon(whole, result)]
+    return lines + _whole_fit(result, trials, *_drawn(first, second, trials, share))
 
 
-def _drawn_line(
-    name: str,
-    first: Sequence[Call],
-    second: Sequence[Call],
-    claimed: float,
-    trials: int,
-    level: float,
-) -> Line:
-    """A claim against `trials` answers drawn on each of two tables."""
+def _drawn(
+    first: Sequence[Call], second: Sequence[Call], trials: int, level: float
+) -> tuple[Measure, float, float]:
+    """The exact loss between two tables, and its bound by `trials` answers drawn on each."""
     # Log likelihood ratios, shape (2, trials). How often each differing number reached or passed
     # its exact value on the second table, with the noise added on the first and on the second.
     ratios = np.zeros((2, trials))
@@ -751,32 +729,32 @@ def _drawn_line(
             counts[side].append(np.count_nonzero(way * (noisy - b.exact[differs]) >= 0, axis=0))
     measure = measure_of(first)
     if measure == "mu":
-        bound = mu_bound(ratios[0], ratios[1], level)
+        bound = loss_bound(ratios[0], ratios[1], level)
     else:
         # The larger of two bounds for Laplace noise: number by number, and all together
         quiet, beyond = map(np.concatenate, counts)
         singly = product_bound(beyond, quiet, trials, level / 2)
-        bound = max(epsilon_bound(ratios[0], ratios[1], level / 2), singly)
-    return Line(name, measure, claimed, loss(first, second), bound, trials)
+        bound = max(loss_bound(ratios[0], ratios[1], level / 2, delta=0.0), singly)
+    return measure, loss(first, second), bound
 
 
 def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
     answers, fitted, (i, j) = _answers(target, singly=True)
-    first, second = target.tables[i], target.tables[j]
+    fit, tables, _ = target
+    first, second = tables[i], tables[j]
     ratios = np.zeros((2, trials))
     for k in range(trials):
         for side, (table, other) in enumerate(((first, second), (second, first))):
-            calls, result = record(target.fit, table, k, system=True)
-            replayed = replay(target.fit, other, calls, result, k)
+            calls, result = record(fit, table, k, system=True)
+            replayed = replay(fit, other, calls, result, k)
             # The log likelihood ratio of the noisy answers, of the other table to this one.
             for a, b in zip(calls, replayed, strict=True):
                 differs = a.exact != b.exact
                 ratio = float(_ratio(a.noisy[None, differs], a, b, differs)[0])
                 ratios[side, k] += ratio * (-1) ** side
     exact, measure = loss(answers[i], answers[j]), measure_of(answers[0])
-    bound = _bound(ratios[0], ratios[1], level, None, 0.0 if measure == "epsilon" else None)
-    line = Line(ALL_TOGETHER, measure, _promised(fitted), exact, bound, trials)
-    return [line, *_as_epsilon(line, fitted)]
+    bound = loss_bound(ratios[0], ratios[1], level, 0.0 if measure == "epsilon" else None)
+    return _whole_fit(fitted, trials, measure, exact, bound)
 
 
 _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
@@ -788,23 +766,25 @@ _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
 # -- the fit's guarantee ---------------------------------------------------------------------
 
 
-def _promised(result: Any) -> float:
-    """mu = sqrt(2 rho) of the whole fit, or its pure epsilon."""
-    plan = result.estimate.plan
-    return math.sqrt(2 * plan.rho / PICO) if plan.rho else plan.epsilon / PICO
+def _whole_fit(
+    result: Any, trials: int, measure: Measure, exact: float, bound: float
+) -> list[Line]:
+    """The claim on all answers together, and the guarantee in (epsilon, delta).
 
-
-def _as_epsilon(line: Line, result: Any) -> list[Line]:
-    """The guarantee in (epsilon, delta), compared with mu converted to epsilon at that delta."""
-    if line.measure == "epsilon":
-        return []
-    budget = result.estimate.plan.request.budget
+    The claim is mu = sqrt(2 rho) of the whole fit, or its pure epsilon, which is the guarantee
+    itself. The guarantee is compared with mu converted to epsilon at its delta.
+    """
+    plan, budget = result.estimate.plan, result.estimate.plan.request.budget
+    claimed = math.sqrt(2 * plan.rho / PICO) if plan.rho else plan.epsilon / PICO
+    line = Line(ALL_TOGETHER, measure, claimed, exact, bound, trials)
+    if measure == "epsilon":
+        return [line]
     exact, bound = (
         epsilon_at(budget.delta, math.floor(PICO * min(mu, 30.0) ** 2 / 2), 0)
-        for mu in (line.exact, line.bound)
+        for mu in (exact, bound)
     )
     name = f"epsilon at delta={as_typed(budget.delta)}"
-    return [Line(name, "epsilon", budget.epsilon, exact, bound, line.trials)]
+    return [line, Line(name, "epsilon", budget.epsilon, exact, bound, trials)]
 
 
 # -- black box -------------------------------------------------------------------------------
@@ -816,12 +796,13 @@ def _outputs(
     """The loss shown by one released number, using only the noise of real fits."""
     _, first_result, (i, j) = _answers(target, singly=False)
     values: list[list[float]] = [[], []]
-    for side, table in enumerate((target.tables[i], target.tables[j])):
+    fit, tables, _ = target
+    for side, table in enumerate((tables[i], tables[j])):
         for _ in range(trials):
             with warnings.catch_warnings(action="ignore"):
-                fit = target.fit(table)
+                result = fit(table)
             try:
-                value = float(statistic(fit))
+                value = float(statistic(result))
             except Exception as error:  # an error of the caller's own code, on invented rows
                 raise CapabilityError(
                     f"statistic= failed with {type(error).__name__}. It must take a result of the "
@@ -834,7 +815,7 @@ def _outputs(
     budget = first_result.estimate.plan.request.budget
     delta = first_result.guarantee.delta
     # The table with the larger number is unknown, so both directions are tried.
-    bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in pairs)
+    bound = max(loss_bound(a, b, level / 2, delta) for a, b in pairs)
     name = f"the statistic, epsilon at delta={as_typed(delta)}"
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
 

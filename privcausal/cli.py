@@ -15,10 +15,10 @@ import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from privcausal import __version__, errors
 from privcausal.prices import at_least, at_most
@@ -175,20 +175,20 @@ def _fit(chosen: argparse.Namespace) -> None:
     from privcausal.accounting import Ledger
     from privcausal.vault import read_file
 
-    job = _read_job(chosen.spec)
-    _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger.get("path"))
+    task, formula, schema, options, ledger = _read_job(chosen.spec)
+    _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, ledger.get("path"))
     data: Any = chosen.data
     if data.suffix.lower() not in (".parquet", ".dta", ".sav", ".rds"):  # the call opens these
         data = read_file(data)
-    call = getattr(pc, job.task)
+    call = getattr(pc, task)
     progress = sys.stderr.isatty() if chosen.progress is None else chosen.progress
     fit = call(
-        job.formula,
+        formula,
         data,
-        bounds=job.schema,
-        ledger=Ledger(**job.ledger) if job.ledger else None,
+        bounds=schema,
+        ledger=Ledger(**ledger) if ledger else None,
         progress=progress,
-        **job.options,
+        **options,
     )
     _hand_over(fit, chosen.summary, full=chosen.full, report=chosen.report, save=chosen.save)
 
@@ -199,13 +199,13 @@ def _plan(chosen: argparse.Namespace) -> None:
     import privcausal as pc
     from privcausal.accounting import Ledger
 
-    job = _read_job(chosen.spec)
+    task, formula, schema, options, ledger_options = _read_job(chosen.spec)
     _check_distinct(chosen.spec, chosen.plot)
     # Options of the fit that a plan also accepts; all other options must have their defaults.
-    defaults = inspect.signature(getattr(pc, job.task)).parameters
+    defaults = inspect.signature(getattr(pc, task)).parameters
     accepted = inspect.signature(pc.plan).parameters
-    studied = job.task == "did" and "cohort" in job.options
-    options = {"learner": "private" if studied else _learner(job), **job.options}
+    studied = task == "did" and "cohort" in options
+    options = {"learner": "private" if studied else _learner(task), **options}
     for name in [name for name in options if name not in accepted]:
         if options.pop(name) != defaults[name].default:
             raise errors.CapabilityError(
@@ -216,21 +216,21 @@ def _plan(chosen: argparse.Namespace) -> None:
     if chosen.eps is not None or (chosen.width is not None and chosen.n is not None):
         eps = chosen.eps
     plan = pc.plan(
-        job.formula,
+        formula,
         n=chosen.n,
         eps=eps,
         width=chosen.width,
-        bounds=job.schema,
+        bounds=schema,
         outcome_sd=chosen.outcome_sd,
         r2=chosen.r2,
         treated=chosen.treated,
         **options,
     )
     _print_summary(plan, chosen.summary)
-    path = job.ledger.get("path")
+    path = ledger_options.get("path")
     # Opening a ledger that does not exist would create it.
     if path is not None and path.exists():
-        ledger = Ledger(**job.ledger)
+        ledger = Ledger(**ledger_options)
         for row in plan.fits(ledger).to_dict("records"):
             left = f"has enough budget; remaining after the fit: eps {at_least(row['left'])}"
             answer = left if row["affordable"] else "does not have enough budget"
@@ -242,14 +242,14 @@ def _plan(chosen: argparse.Namespace) -> None:
         _write(figure.savefig, chosen.plot, "plot")
 
 
-def _learner(job: FileCall) -> str:
+def _learner(task: str) -> str:
     """Name of the task for plans and audits."""
-    if job.task == "did":
+    if task == "did":
         raise errors.CapabilityError(
             "did() has no plan for two periods, and no audit. Use an average of changes: task = "
             '"private" and estimand = "ATT", without time, and with bounds of the change.'
         )
-    return "r" if job.task == "privcate" else job.task
+    return "r" if task == "privcate" else task
 
 
 def _report(chosen: argparse.Namespace) -> None:
@@ -284,12 +284,11 @@ def _audit(chosen: argparse.Namespace) -> int:
             raise errors.CapabilityError("--fits requires a spec file, because it audits one call.")
         result = audit_all(**drawn)
     else:
-        job = _read_job(chosen.spec)
         # Do not open the spec's ledger, because an audit spends no budget.
-        learner = {"learner": _learner(job)}
+        task, formula, schema, options, _ = _read_job(chosen.spec)
+        options = {"learner": _learner(task), **options, **drawn}
         statistic = "fits" if chosen.fits else "queries"
-        options: dict[str, Any] = {**learner, **job.options, **drawn, "statistic": statistic}
-        result = audit(job.formula, bounds=job.schema, **options)
+        result = audit(formula, bounds=schema, statistic=statistic, **options)
     _print_summary(result, chosen.summary)
     return FINE if result.passes else REFUTED
 
@@ -338,15 +337,8 @@ _NOT_IN_A_FILE = {"formula", "data", "bounds", "ledger", "progress"}
 _LEDGER = ("path", "dataset", "eps", "delta")
 
 
-@dataclass(frozen=True)
-class FileCall:
-    """The call that a spec file describes; `ledger` holds arguments of `Ledger`, or is empty."""
-
-    task: str
-    formula: str
-    schema: Schema
-    options: Mapping[str, Any]
-    ledger: Mapping[str, Any]
+FileCall: TypeAlias = "tuple[str, str, Schema, dict[str, Any], Mapping[str, Any]]"
+"""Task, formula, schema, options, and arguments of `Ledger` (or none) of a spec file's call."""
 
 
 def _read_job(path: Path) -> FileCall:
@@ -402,7 +394,7 @@ def _read_job(path: Path) -> FileCall:
         raise errors.LedgerError(f"[ledger] in {path.name} requires path (text), dataset and eps.")
     # Next to the spec file, whatever the working directory: another ledger would be a new budget.
     ledger = {**ledger, "path": path.parent / ledger["path"]} if ledger else {}
-    return FileCall(task, content["formula"], Schema.from_toml(path), options, ledger)
+    return task, content["formula"], Schema.from_toml(path), options, ledger
 
 
 def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], place: str) -> None:

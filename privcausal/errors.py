@@ -24,10 +24,9 @@ from enum import Enum
 from fractions import Fraction
 from functools import wraps
 from traceback import clear_frames
-from typing import Any, ParamSpec, TypeGuard, TypeVar, overload
+from typing import Any, TypeGuard, TypeVar, cast
 
-P = ParamSpec("P")
-R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 class PrivcausalError(Exception):
@@ -216,11 +215,7 @@ def refuse_arguments(
         )
 
 
-@overload
-def named(call: type[R]) -> type[R]: ...
-@overload
-def named(call: Callable[P, R]) -> Callable[P, R]: ...
-def named(call: Any) -> Any:
+def named(call: C) -> C:
     """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error.
 
     A class that users create is returned itself, with its constructor wrapped.
@@ -247,7 +242,7 @@ def named(call: Any) -> Any:
         finally:
             del args, options
 
-    return checked
+    return cast("C", checked)
 
 
 class Strict:

@@ -23,38 +23,31 @@ from privcausal.vault import noise
 
 @dataclass
 class _Seeded:
-    """Noise from a NumPy generator. It is repeatable, fast and not private."""
+    """Noise from a NumPy generator, or none at all. It is repeatable, fast and not private."""
 
     seed: int
     real: bool = False
+    silent: bool = False  # Adds no noise: the result is the textbook estimator
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
 
     def with_noise(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
+        if self.silent:
+            return np.asarray(exact, np.float64)
         if query.law == "gaussian":
             return np.asarray(exact + self._rng.standard_normal(len(exact)) * self.sd(query))
         draws = self._rng.laplace(size=len(exact)) * (query.scale / query.weights)
         return np.asarray(exact + np.rint(draws))
 
     def sd(self, query: noise.NoiseQuery) -> Vector:
-        return noise.standard_deviation(query)
+        return np.zeros_like(query.weights) if self.silent else noise.standard_deviation(query)
 
     def entropy(self) -> int:
         return int(self._rng.integers(2**62))
 
     def coins(self, size: int, rate: float) -> Mask:
         return self._rng.random(size) < rate
-
-
-class _Zero(_Seeded):
-    """Adds no noise. The result is the textbook estimator."""
-
-    def with_noise(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        return np.asarray(exact, np.float64)
-
-    def sd(self, query: noise.NoiseQuery) -> Vector:
-        return np.zeros_like(query.weights)
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ class Recorder(_Seeded):
 
 def zero_noise() -> AbstractContextManager[noise.NoiseSource]:
     """Inside this block, fits add no noise and are marked NOT PRIVATE."""
-    return noise.replaced(_Zero(0))
+    return noise.replaced(_Seeded(0, silent=True))
 
 
 def seeded_noise(seed: int) -> AbstractContextManager[noise.NoiseSource]:

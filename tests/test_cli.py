@@ -271,13 +271,13 @@ def test_help_fits_on_a_screen_and_has_an_example(command, here, capsys, monkeyp
 def test_the_spec_file_of_the_help_is_read(tmp_path):
     spec = cli._FIT_HELP.partition("spec file:\n")[2]
     (tmp_path / "spec.toml").write_text(spec)
-    job = cli._read_job(tmp_path / "spec.toml")
-    assert (job.task, job.ledger["dataset"]) == ("privcate", "mailing")
-    assert job.options["control"] == pc.Control(split="crossfit")
+    task, _, _, options, ledger = cli._read_job(tmp_path / "spec.toml")
+    assert (task, ledger["dataset"]) == ("privcate", "mailing")
+    assert options["control"] == pc.Control(split="crossfit")
     own = spec.replace('learner = "adum"  ', 'learner = {name = "adum", cells = 4}')
     (tmp_path / "spec.toml").write_text(own)
-    learner = cli._read_job(tmp_path / "spec.toml").options["learner"]
-    assert learner == pc.learners.ADUM(cells=4)
+    options = cli._read_job(tmp_path / "spec.toml")[3]
+    assert options["learner"] == pc.learners.ADUM(cells=4)
 
 
 def test_version_and_help():

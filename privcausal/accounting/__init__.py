@@ -7,7 +7,7 @@ This subpackage never sees a value of a row.
 from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
 from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
 from privcausal.accounting.price import (
-    Events, Remaining, delta_after, epsilon_of, multiplier_for_replaced, noise_multiplier, rho_of,
+    Events, Remaining, delta_after, epsilon_of, multiplier_for_replaced, rho_of,
     total_epsilon, weak_promise,
 )  # fmt: skip
 from privcausal.accounting.store import run_name
@@ -16,6 +16,6 @@ from privcausal.accounting.tradeoff import TradeOff, convex_envelope
 __all__ = [
     "PICO", "BudgetExhaustedError", "Charge", "Cost", "Events", "Ledger", "Release",
     "Remaining", "Spent", "TradeOff", "convex_envelope", "delta_after", "epsilon_of",
-    "multiplier_for_replaced", "noise_multiplier", "pico", "rho_of", "run_name",
+    "multiplier_for_replaced", "pico", "rho_of", "run_name",
     "total_epsilon", "weak_promise",
 ]  # fmt: skip

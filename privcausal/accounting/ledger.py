@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from privcausal.accounting import price, store
 from privcausal.accounting.charge import PICO, Charge, Cost, exact, pico
-from privcausal.errors import BudgetError, LedgerError, Strict
+from privcausal.errors import BudgetError, LedgerError, Strict, is_number
 from privcausal.prices import DELTA_DIGITS, at_least, at_most
 
 if TYPE_CHECKING:
@@ -105,7 +106,21 @@ class Ledger(Strict):
         delta: float = 1e-5,
         allow_published: bool = False,
     ) -> None:
-        wanted = store.header_of(dataset, eps, delta, allow_published)
+        if not isinstance(dataset, str) or not dataset.strip() or not dataset.isprintable():
+            raise LedgerError("dataset= must be a label of the data: a nonempty, printable string.")
+        if not isinstance(allow_published, bool):
+            raise LedgerError("allow_published= must be True or False.")
+        epsilon = price.check_epsilon(eps)
+        if not (is_number(delta) and delta == 0):
+            # This also refuses caps too small for any charge.
+            price.rho_of(epsilon, price.check_delta(delta))
+        wanted = {
+            "id": uuid.uuid4().hex,
+            "dataset": dataset,
+            "epsilon": epsilon,
+            "delta": float(delta),
+            "allow_published": int(allow_published),
+        }
         self._store = store.Store(path)
         self._store.create(wanted)
         self._header = self._store.open()
@@ -278,7 +293,23 @@ class Ledger(Strict):
             )
 
         def decide(book: store.Book) -> list[dict[str, Any]]:
-            self._check_run(book, lines)
+            if any(line["run"] == run for line in book.lines):
+                raise LedgerError(
+                    f"Run {run!r} was already charged to this ledger. Use a new name."
+                )
+            if len({line["neighbors"] for line in (*book.lines, *lines)}) > 1:
+                # A total over both relations would not be valid for either relation.
+                raise LedgerError(
+                    f"Ledger {self.dataset!r} cannot mix substitute and add_remove neighbors. "
+                    "Keep a separate ledger for each."
+                )
+            units = dict.fromkeys(line["unit"] for line in (*book.lines, *lines))
+            if len(units) > 1:
+                both = " and ".join(map(repr, units))
+                raise LedgerError(
+                    f"Ledger {self.dataset!r} cannot mix the units {both}. "
+                    "Keep a separate ledger for each."
+                )
             self._check_cap(book.costs, [charge.cost for charge in charges])
             return lines
 
@@ -328,24 +359,6 @@ class Ledger(Strict):
             kind="published" if any(line["published"] for line in book.lines) else "proven",
         )
 
-    def _check_run(self, book: store.Book, lines: Sequence[dict[str, Any]]) -> None:
-        """Raise unless the run is new and has the same neighbors and unit as earlier runs."""
-        run = lines[0]["run"]
-        if any(line["run"] == run for line in book.lines):
-            raise LedgerError(f"Run {run!r} was already charged to this ledger. Use a new name.")
-        if len({line["neighbors"] for line in (*book.lines, *lines)}) > 1:
-            # A total over both relations would not be valid for either relation.
-            raise LedgerError(
-                f"Ledger {self.dataset!r} cannot mix substitute and add_remove neighbors. "
-                "Keep a separate ledger for each."
-            )
-        units = dict.fromkeys(line["unit"] for line in (*book.lines, *lines))
-        if len(units) > 1:
-            raise LedgerError(
-                f"Ledger {self.dataset!r} cannot mix the units {' and '.join(map(repr, units))}. "
-                "Keep a separate ledger for each."
-            )
-
     def _check_cap(self, spent: Sequence[Cost], new: Sequence[Cost]) -> None:
         if price.within(price.Events.of([*spent, *new]), self.epsilon, self.delta):
             return
@@ -355,7 +368,8 @@ class Ledger(Strict):
         lines = [f"Not enough budget for this fit in ledger {self.dataset!r}."]
         payable = 0.0
         # Converting rho needs a delta beyond the fit's own. Without it, no epsilon would help.
-        converts = request.converted or (request.delta > 0 and before.converted)
+        beyond = before.rho + before.gdp if request.delta else 0
+        converts = request.rho + request.gdp + beyond > 0
         if request.delta + int(converts) > pico(left.delta):
             wanted = f"delta {'above ' * converts}{at_most(request.delta / PICO, DELTA_DIGITS)}"
             gone = float(exact(self.delta) - exact(left.delta))

@@ -449,13 +449,6 @@ def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
     return rho
 
 
-def noise_multiplier(rho: float) -> float:
-    """sigma / Delta = 1 / sqrt(2 rho) of Gaussian noise that costs `rho` (natural units)."""
-    if not is_number(rho) or not 0 < rho < math.inf:
-        raise BudgetError(f"rho must be a finite number above 0, not {rho!r}.")
-    return 1 / math.sqrt(2 * rho)
-
-
 @lru_cache(maxsize=1024)
 def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
     """`rho_of` for numbers already checked; 0 if even one pico-unit does not fit."""
@@ -563,11 +556,6 @@ class Events:
             sum(cost.rho for cost in costs if cost.gdp),
             sum(cost.gdp for cost in costs),
         )
-
-    @property
-    def converted(self) -> bool:
-        """Whether any rho was spent, whose conversion needs a delta."""
-        return self.rho + self.gdp > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ import sqlite3
 import stat
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -44,33 +43,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from privcausal.accounting import price
 from privcausal.accounting.charge import PARALLEL, Charge, Cost
-from privcausal.errors import BudgetError, LedgerError, is_number
+from privcausal.errors import BudgetError, LedgerError
 
 # Contents of a ledger: its header, and one line per charge, as plain values for SQLite.
 
 _LARGEST = 2**63 - 1
 """The largest integer in SQLite, much larger than any cap."""
-
-
-def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> dict[str, Any]:
-    """The checked header of a new ledger; raises before any file is touched."""
-    if not isinstance(dataset, str) or not dataset.strip() or not dataset.isprintable():
-        raise LedgerError("dataset= must be a label of the data: a nonempty, printable string.")
-    if not isinstance(allow_published, bool):
-        raise LedgerError("allow_published= must be True or False.")
-    epsilon = price.check_epsilon(eps)
-    if not (is_number(delta) and delta == 0):
-        # This also refuses caps too small for any charge.
-        price.rho_of(epsilon, price.check_delta(delta))
-    return {
-        "id": uuid.uuid4().hex,
-        "dataset": dataset,
-        "epsilon": epsilon,
-        "delta": float(delta),
-        "allow_published": int(allow_published),
-    }
 
 
 LONGEST = 1000
@@ -284,8 +263,16 @@ class Store:
 
         They are on the disk when this returns. Other processes cannot write in between.
         """
+        marks = ", ".join("?" * (len(_LINE) + 2))
+        command = f"INSERT INTO charges (seq, hash, {', '.join(_LINE)}) VALUES ({marks})"
         with self._refusing(), self._transaction() as (connection, book):
-            _insert(connection, book, decide(book))
+            last = book.hashes[-1]
+            for seq, line in enumerate(decide(book), start=len(book.hashes)):
+                fields = [line[name] for name in _LINE]
+                last = _digest(last, fields, line["gaussian"])
+                connection.execute(command, [seq, last, *fields])
+                if line["gaussian"]:
+                    connection.execute("INSERT INTO gaussian VALUES (?)", [seq])
             connection.execute("COMMIT")
             self._advance_head(connection)
 
@@ -373,13 +360,32 @@ class Store:
         return book
 
     def _advance_head(self, connection: sqlite3.Connection) -> None:
-        """Write the head from the committed chain, under the write lock and never backwards."""
+        """Write the head from the committed chain, under the write lock and never backwards.
+
+        A crash leaves either the old head or the new one.
+        """
         _rows(connection, "BEGIN IMMEDIATE")
         book = self._checked_book(connection)
         head = {"id": book.header["id"], "lines": len(book.lines), "hash": book.hashes[-1]}
         # Two accounts that share the database also share the head.
         access = stat.S_IMODE(self.path.stat().st_mode) & 0o666
-        _write_whole(self.head, json.dumps(head), access)
+        # The name is unpredictable: a planted file or link would be detected, but would block us.
+        draft = self.head.with_name(f"{self.head.name}.{secrets.token_hex(8)}.new")
+        try:
+            with _opened(draft, "x", access) as file:
+                file.write(json.dumps(head))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.head)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        if os.name == "posix":
+            folder = os.open(self.head.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         connection.execute("ROLLBACK")
 
 
@@ -423,18 +429,6 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
     return Book(header, lines, tuple(hashes))
 
 
-def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str, Any]]) -> None:
-    marks = ", ".join("?" * (len(_LINE) + 2))
-    command = f"INSERT INTO charges (seq, hash, {', '.join(_LINE)}) VALUES ({marks})"
-    last = book.hashes[-1]
-    for seq, line in enumerate(lines, start=len(book.hashes)):
-        fields = [line[name] for name in _LINE]
-        last = _digest(last, fields, line["gaussian"])
-        connection.execute(command, [seq, last, *fields])
-        if line["gaussian"]:
-            connection.execute("INSERT INTO gaussian VALUES (?)", [seq])
-
-
 def _digest(previous: str, fields: Sequence[Any], gaussian: bool = False) -> str:
     if gaussian:
         fields = [*fields, "gaussian"]
@@ -469,24 +463,3 @@ def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
         encoding="ascii",
         opener=lambda name, flags: os.open(name, flags | no_link, access),
     )
-
-
-def _write_whole(path: Path, text: str, access: int = _OWNER) -> None:
-    """Replace a file's text so that a crash leaves either the old text or the new text."""
-    # The name is unpredictable: a planted file or link would be detected, but would block us.
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
-    try:
-        with _opened(draft, "x", access) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

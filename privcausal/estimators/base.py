@@ -164,7 +164,7 @@ class CateLearner(EffectLearner):
         return self.recipe
 
     def accepted(self, base: AnyBase) -> PrivateBase:
-        return private_base(base)
+        return self.fixed_base or private_base(base)
 
     def plan(self, request: Request, base: AnyBase, undeclared: budget.Undeclared) -> Plan:
         plan = super().plan(request, base, undeclared)
@@ -223,8 +223,7 @@ class CateLearner(EffectLearner):
         return finish(state, effect, learned.reported, estimate, learned.notes)
 
 
-@dataclass(frozen=True, eq=False)
-class EffectFit:
+class EffectFit(NamedTuple):
     """Result of the nuisance and effect stages.
 
     Attributes
@@ -307,7 +306,11 @@ def finish(
         if state.propensity is None:  # a known propensity was declared, not counted
             estimate = replace(estimate, treated=float(np.mean(e)))
         names = [name for name in ESTIMANDS if name in request.estimands]
-        clipped = [ESTIMANDS[name].clipped(e, state.clip) for name in names]
+        # share of each one's rows where a propensity that its scores divide by is clipped
+        most, clipped = state.clip * (1 + 1e-9), []
+        for estimand in (ESTIMANDS[name] for name in names):
+            small = (estimand.by_e & (e <= most)) | (estimand.by_rest & (1 - e <= most))
+            clipped.append(float(np.average(small, weights=estimand.tilt(e))))
         share = max(clipped, default=0.0)
         if share > POOR_OVERLAP and state.propensity is None and "arm" not in alerts:
             name = names[clipped.index(share)]

@@ -200,7 +200,9 @@ class Gam(Base):
         contrast = np.where(shared > 0, shared + shared.max(), 0)[kept]
         group = np.unique(np.r_[shared, contrast], return_inverse=True)[1]
         scale = np.r_[np.ones(features.size), _decay(features)[kept]]
-        basis, centre = _arm_basis(features.size, kept), _centres(group, size)
+        # from (alpha, gamma) to both arms' coefficients
+        alpha, centre = np.eye(features.size), _centres(group, size)
+        basis = np.block([[alpha, np.zeros((features.size, len(kept)))], [alpha, alpha[:, kept]]])
         return fit(moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis))
 
 
@@ -223,8 +225,10 @@ class Linear(Base):
     def arms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
     ) -> Posterior:
+        alpha = np.eye(features.size)
         spread = np.full(features.size + len(kept), np.sqrt(intercept))
-        return regression.least_squares(moments, spread, _arm_basis(features.size, kept))
+        basis = np.block([[alpha, np.zeros((features.size, len(kept)))], [alpha, alpha[:, kept]]])
+        return regression.least_squares(moments, spread, basis)
 
 
 # -- priors --------------------------------------------------------------------------------------
@@ -251,12 +255,6 @@ ALL_BUT_NONE = 1e-3
 def _centres(group: Integers, size: float) -> Vector:
     """Log variances of the groups before they are learned, shape (G,)."""
     return np.full(group.max(initial=0), np.log(size))
-
-
-def _arm_basis(size: int, kept: Integers) -> Matrix:
-    """Matrix from (alpha, gamma) to both arms' coefficients, shape (2 size, size + len(kept))."""
-    alpha = np.eye(size)
-    return np.block([[alpha, np.zeros((size, len(kept)))], [alpha, alpha[:, kept]]])
 
 
 # Groups of features with one prior variance each: 1..G, and 0 for the intercept, shape (p,). They

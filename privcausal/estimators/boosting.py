@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
@@ -90,8 +90,7 @@ ARM_DIFFERENCES = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
 """Prior sds of the arms' difference, as shares of the shape's own size, and their chances."""
 
 
-@dataclass(frozen=True, eq=False)
-class Totals:
+class Totals(NamedTuple):
     """Estimate from all rounds together of the totals h f* + e on one axis of one arm.
 
     Attributes
@@ -276,29 +275,24 @@ def constant_law(
     return raw, raw / (1.0 - left), variance
 
 
-def assemble(constant: tuple[float, float], shapes: Sequence[tuple[Vector, Matrix]]) -> Posterior:
-    """(constant, shapes) of one arm, shape (1 + M,), assumed independent between axes."""
-    mean = np.concatenate([[constant[0]], *(m for m, _ in shapes)])
-    cov = block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes))
-    return Posterior(mean, np.asarray(cov), 0.0)
-
-
-def assemble_arms(
+def assemble(
     constants: Sequence[tuple[float, float]], shapes: Sequence[tuple[Vector, Matrix]]
 ) -> Posterior:
-    """(constant, shapes) of the control arm, then of the treated one, shape (2 (1 + M),).
+    """(constant, shapes) of each arm, the control first, shape (arms (1 + M),).
 
-    `shapes` holds both arms' shapes of one axis together, shape (2 K,).
+    `shapes` holds the arms' shapes of one axis together, shape (arms K,). Axes are assumed
+    independent.
     """
-    widths = [len(mean) // 2 for mean, _ in shapes]
+    arms = np.arange(len(constants))
+    widths = [len(mean) // len(arms) for mean, _ in shapes]
     size = 1 + sum(widths)
-    mean, cov = np.zeros(2 * size), np.zeros((2 * size, 2 * size))
+    mean, cov = np.zeros(len(arms) * size), np.zeros((len(arms) * size, len(arms) * size))
     for arm, (value, variance) in enumerate(constants):
         mean[arm * size], cov[arm * size, arm * size] = value, variance
     first = 1
     for width, (shape, spread) in zip(widths, shapes, strict=True):
-        at = np.r_[first : first + width, size + first : size + first + width]
-        mean[at], cov[np.ix_(at, at)] = shape, spread
+        places = (size * arms[:, None] + np.arange(first, first + width)).ravel()
+        mean[places], cov[np.ix_(places, places)] = shape, spread
         first += width
     return Posterior(mean, cov, 0.0)
 
@@ -451,8 +445,7 @@ class BoostingSession:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Centre:
+class Centre(NamedTuple):
     """Public center of the outcome, clip of its residuals, and typical size of its residuals."""
 
     value: float
@@ -506,7 +499,7 @@ class Trained:
             return start
         totals = [self._total(start, 0, k) for k in range(len(self.cells))]
         laws = [smooth(total, task.size, task.dispersion) for total in totals]
-        law = _through(bins.to_coef, assemble(self._constant(0), laws))
+        law = _through(bins.to_coef, assemble([self._constant(0)], laws))
         ends = state.clip, 1 - state.clip
         e = functions.Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(state.rows)
         return self.machine.mass(replace(task, curvature=(e * (1 - e))[None, :])) * self.count
@@ -566,7 +559,7 @@ class Trained:
 
     def fitted(self, arm: int = 0) -> Posterior:
         """Distribution of the constant and the shapes of one arm (or of all rows)."""
-        return assemble(self._constant(arm), self._laws(arm))
+        return assemble([self._constant(arm)], self._laws(arm))
 
     def fitted_arms(self, shared: Sequence[bool] | None) -> Posterior:
         """Distribution of both arms' constants and shapes, control first.
@@ -585,7 +578,7 @@ class Trained:
                 smooth_arms(a, b, size, dispersion, apart=not alike)
                 for a, b, alike in zip(*self._totals, shared, strict=True)
             ]
-        return assemble_arms([self._constant(0), self._constant(1)], shapes)
+        return assemble([self._constant(0), self._constant(1)], shapes)
 
 
 # -- recipes of the learners -------------------------------------------------------------------
@@ -653,8 +646,7 @@ TWO_STAGES = (
 # -- nuisances -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Propensity:
+class _Propensity(NamedTuple):
     """e(x) of a fold's rows at the arm clip and at the residual clip.
 
     `cov` is the covariance of its coefficients, or None if the propensity is known.
@@ -665,8 +657,7 @@ class _Propensity:
     cov: Matrix | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Means:
+class _Means(NamedTuple):
     """Both arms' means by fold, the propensities, and the difference of treated and control.
 
     `remainder` is the distribution of the joint bias from errors of propensity and means.
@@ -677,11 +668,6 @@ class _Means:
     centre: Centre
     contrast: Posterior
     remainder: Remainder
-
-
-def _shares(state: FitState, es: Sequence[functions.Function]) -> Matrix:
-    e = np.mean([soft(state.rows) for soft in es], axis=0)
-    return np.stack([1 - e, e])
 
 
 def _session(state: FitState) -> BoostingSession:
@@ -712,7 +698,8 @@ def _session(state: FitState) -> BoostingSession:
             _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)
             for e, law in zip(free, laws, strict=True)
         )
-    return BoostingSession(state, option, bins, es, _shares(state, [p.soft for p in es]))
+    e = np.mean([p.soft(state.rows) for p in es], axis=0)
+    return BoostingSession(state, option, bins, es, np.stack([1 - e, e]))
 
 
 def _mean(machine: BoostingSession, coef: Vector, centre: Centre) -> Steps:
@@ -848,7 +835,8 @@ def _with_mean(state: FitState, means: _Means, effect: Effect) -> Effect:
         eta, tau = functions.Mixture(e, mu1, mu0), functions.Difference(mu1, mu0)
         scores.append(vault.ResidualProduct(e, eta, outcome, clip, tau, most))
     target = nu.by_fold(scores)
-    share = float(_shares(state, softs).prod(axis=0).mean())
+    treated = np.mean([soft(state.rows) for soft in softs], axis=0)
+    share = float(np.mean(treated * (1 - treated)))
     cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
     constant = FeatureMap(state.design, (), 1.0)
     release = state.release(BOOSTED_MEAN, vault.Cross(constant, target, cut, "mean residual"))
@@ -937,7 +925,7 @@ def x_learner(state: FitState) -> EffectFit:
     for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
-    return replace(fit, effect=replace(fit.effect, pieces=tuple(pieces)))
+    return fit._replace(effect=replace(fit.effect, pieces=tuple(pieces)))
 
 
 def _second_boosting(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,8 +80,7 @@ Borders = Callable[[Interval], Vector]
 """From an outcome's bounds to the borders of the cells for its height above the lower bound."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A release in a learner's list of steps. The page of constants gives the reasons of weights.
 
     Attributes
@@ -207,8 +207,7 @@ def weighs_gram(_: Request, base: PrivateBase) -> bool:
     return base.released_weights
 
 
-@dataclass(frozen=True)
-class Undeclared:
+class Undeclared(NamedTuple):
     """Columns with privately estimated domains: intervals for numbers, levels for labels.
 
     `integers` are columns that hold whole numbers by their public type, declared or not.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import norm
@@ -128,8 +129,7 @@ LARGER_CLUSTERS = (
 CLUSTER_STEP = budget.Step(CLUSTER_SQUARES, 0.4, (lambda request, _: request.cluster is not None,))
 
 
-@dataclass(frozen=True)
-class ClusterScore:
+class ClusterScore(NamedTuple):
     """The score of one estimate, its place, and the mass that the estimate divides it by.
 
     `place` is 0 for all rows and k for group k - 1; `rows` is the (noisy) number of its rows. The

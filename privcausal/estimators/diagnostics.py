@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,31 +48,29 @@ LEAST_SD = 0.05
 """Minimum standard deviation of a column, in scaled units; a rare level has almost none."""
 
 
-@dataclass(frozen=True, eq=False)
-class LaterRelease:
-    """A later release of a fit. Its `kind` of guarantee is never better than the fit's."""
-
-    plan: Plan
-    release: accounting.Release
-    kind: Kind
+# Each has its plan, its release, and the `kind` of its guarantee, never better than the fit's.
 
 
-@dataclass(frozen=True, eq=False)
-class OverlapCounts(LaterRelease):
+class OverlapCounts(NamedTuple):
     """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
 
     `edges`, shape (cells - 1,), are the borders between cells.
     """
 
+    plan: Plan
+    release: accounting.Release
+    kind: Kind
     edges: Vector
     counts: Matrix
     noise_sd: float
 
 
-@dataclass(frozen=True, eq=False)
-class BalanceMeans(LaterRelease):
+class BalanceMeans(NamedTuple):
     """Standardized differences of the arms' means, and their noise sds, shape (q,) each."""
 
+    plan: Plan
+    release: accounting.Release
+    kind: Kind
     terms: tuple[str, ...]
     before: Vector
     before_sd: Vector
@@ -79,10 +78,12 @@ class BalanceMeans(LaterRelease):
     after_sd: Vector
 
 
-@dataclass(frozen=True, eq=False)
-class UpliftCurves(LaterRelease):
+class UpliftCurves(NamedTuple):
     """Curves by name."""
 
+    plan: Plan
+    release: accounting.Release
+    kind: Kind
     curves: dict[str, Curve]
 
 

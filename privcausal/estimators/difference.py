@@ -152,8 +152,13 @@ def estimate_difference(
         rows = np.where(arm.unseen, 1.0, arm.count.value)
         share = rows[None, 1:] / rows[0]
         joint = joint_sampling(lost[:1, None], lost[1:, None, None], share, identities)
-        sampling = sampling + _spread(weight, joint)
-        privacy = privacy + _spread(weight, np.diag(none))
+        # covariances of multiples of this arm's means, (R P, R P); zero for an arm of weight 0
+        products, finite = np.outer(weight, weight), np.isfinite(joint)
+        spread = np.kron(products, np.where(finite, joint, 0.0))
+        infinite = np.kron(weight != 0, ~np.diag(finite))
+        spread[infinite, infinite] = np.inf
+        sampling = sampling + spread
+        privacy = privacy + np.kron(products, np.diag(none))
     by_arm = {0: means[0], 1: means[1], None: means[1] - means[0]}
     estimates = Noisy.joined([by_arm[term.arm] for term in terms])[order]
     entries, size = np.ix_(order, order), float(max(count[:, 0].sum(), 1.0))
@@ -175,15 +180,6 @@ def estimate_difference(
         shares=np.tile(shares, len(terms)),
         shares_sd=np.tile(noise[1:] / size, len(terms)),
     )
-
-
-def _spread(weight: Vector, cov: Matrix) -> Matrix:
-    """Covariance of multiples of one arm's means, (R P, R P); zero for an arm of weight 0."""
-    finite = np.where(np.isfinite(cov), cov, 0.0)
-    out = np.kron(np.outer(weight, weight), finite)
-    lost = np.kron(weight != 0, ~np.isfinite(np.diag(cov)))
-    out[lost, lost] = np.inf
-    return np.asarray(out)
 
 
 # -- the learner -------------------------------------------------------------------------------

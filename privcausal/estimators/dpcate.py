@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,7 @@ _RIDGES = np.geomspace(1e-6, 1.0, 49)
 """Candidate ridges, as shares of the summed curvature of all rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class KernelPrior:
+class KernelPrior(NamedTuple):
     """Distribution of a ridge regression's weights, in directions of the population.
 
     The ridge is lambda. With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact
@@ -72,45 +71,20 @@ class KernelPrior:
         a = self.mass * self.values
         return a / (a + ridge), self.residual * a / (a + ridge) ** 2
 
-    def filter(self, ridge: float, noise_sd: float) -> Vector:
-        """Share of signal in each noisy weight, in [0, 1]; 1 without noise."""
+    def risk(self, ridge: float, noise_sd: float) -> tuple[Vector, Vector]:
+        """Share of signal in each noisy weight, which filters it, and its mean squared error then.
+
+        The share is in [0, 1], and 1 without noise. Both have shape (p,).
+        """
         b, sampling = self.shrunken(ridge)
         signal = np.maximum(self.spread * b**2 + sampling, 1e-300)
-        return np.asarray(signal / (signal + noise_sd**2))
-
-    def risk(self, ridge: float, noise_sd: float) -> Vector:
-        """Mean squared error of each filtered weight, shape (p,)."""
-        b, sampling = self.shrunken(ridge)
-        f = self.filter(ridge, noise_sd)
-        return np.asarray(self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2))
+        f = signal / (signal + noise_sd**2)
+        return f, self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2)
 
     def cov(self, ridge: float, noise_sd: float) -> Matrix:
         """Second moments of the filtered weights' error, shape (p, p)."""
-        cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
+        cov = (self.vectors * self.risk(ridge, noise_sd)[1]) @ self.vectors.T
         return np.asarray(0.5 * (cov + cov.T))
-
-
-def denoised(
-    law: KernelPrior, weights: Vector, ridge: float, noise_sd: float
-) -> tuple[Vector, Matrix]:
-    """Weights with their noise shrunk, and the covariance of their error.
-
-    The prior's s^2 is fitted by the marginal likelihood of the noisy weights, near its public
-    value.
-    """
-    squares = (law.vectors.T @ weights) ** 2
-    b, sampling = law.shrunken(ridge)
-    deviances, steps = [], np.linspace(-3.0, 3.0, 61).tolist()
-    for step in steps:
-        variance = law.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
-        variance = np.maximum(variance, 1e-30)
-        deviance = float(np.sum(np.log(variance) + squares / variance))
-        deviances.append(deviance + (step / PULL) ** 2)
-    best = steps[int(np.argmin(deviances))]
-    law = replace(law, spread=float(law.spread * np.exp(2 * best)))
-    if noise_sd > 0:
-        weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
-    return np.asarray(weights), law.cov(ridge, noise_sd)
 
 
 # Base "nn": nuisance networks trained by differentially private gradient descent.
@@ -266,6 +240,7 @@ class DPCATE(CateLearner):
     queries: Frame | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
+    fixed_base: ClassVar[bases.PrivateBase | None] = bases.Gam()
     bands: ClassVar[str] = (
         "Effect bands are approximate and valid on average over x. They combine the uncertainty of "
         "the additive first effect with the uncertainty of the remainder. The remainder is modeled "
@@ -314,10 +289,6 @@ class DPCATE(CateLearner):
             undeclared,
             failing={KERNEL: FAILING},
         )
-
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        second_stage(base)  # Refuses other bases.
-        return bases.Gam()
 
     def learn(self, state: first_stages.FitState) -> EffectFit:
         """Learn the effect; averages are centered at the mean of the first effect."""
@@ -393,7 +364,7 @@ def _kernel_effect(
     for ridge in ridges:
         query = regression(ridge)
         change = query.sensitivity(trust.neighbors) * trust.max_rows * float(query.units[0])
-        losses.append(law.values @ law.risk(ridge, float(change / np.sqrt(2 * rho))))
+        losses.append(law.values @ law.risk(ridge, float(change / np.sqrt(2 * rho)))[1])
     best = max(ridges[int(np.argmin(losses))], LEAST_RIDGE * score.curvature.bound * most)
     return _released(state, regression(best), law, score)
 
@@ -416,7 +387,22 @@ def _released(
         value = score.around(rows) + release.value
         return answers_at(state.design, columns, rows, reach, value, spread)
     release = state.release(KERNEL, query)
-    coef, cov = denoised(law, release.value, query.ridge, float(release.noise_sd[0]))
+    coef, noise_sd = np.asarray(release.value), float(release.noise_sd[0])
+    # the prior's s^2, from the marginal likelihood of the noisy weights, near its public value
+    squares = (law.vectors.T @ coef) ** 2
+    b, sampling = law.shrunken(query.ridge)
+    deviances, steps = [], np.linspace(-3.0, 3.0, 61).tolist()
+    for step in steps:
+        variance = law.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
+        variance = np.maximum(variance, 1e-30)
+        deviance = float(np.sum(np.log(variance) + squares / variance))
+        deviances.append(deviance + (step / PULL) ** 2)
+    best = steps[int(np.argmin(deviances))]
+    law = law._replace(spread=float(law.spread * np.exp(2 * best)))
+    # weights with their noise shrunk, and the covariance of their error
+    if noise_sd > 0:
+        coef = law.vectors @ (law.risk(query.ridge, noise_sd)[0] * (law.vectors.T @ coef))
+    cov = law.cov(query.ridge, noise_sd)
     left = functions.Additive(query.features, coef, 0.0 if score.first else score.centre)
     function = effects.Effect((*score.first, effects.Piece(left, cov)), reach)
     if rows is None:
@@ -424,8 +410,7 @@ def _released(
     return answers_at(state.design, columns, rows, reach, function(rows), function.sd(rows))
 
 
-@dataclass(frozen=True, eq=False)
-class _Score:
+class _Score(NamedTuple):
     """A pseudo-outcome minus a released effect, times its weight, as bounded row maps."""
 
     curvature: vault.Transform

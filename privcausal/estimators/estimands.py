@@ -76,12 +76,6 @@ class Estimand:
         """Weight of each row in the average."""
         return np.ones_like(e)
 
-    def clipped(self, e: Vector, clip: float) -> float:
-        """Share of its rows where a propensity that its scores divide by is clipped."""
-        most = clip * (1 + 1e-9)
-        small = (self.by_e & (e <= most)) | (self.by_rest & (1 - e <= most))
-        return float(np.average(small, weights=self.tilt(e)))
-
     def bias_weight(self, e: Vector, clip: float) -> Vector:
         """With several arms, the mean of the score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)],
         and slopes by E[(T - e)(T - e)']^-1 times this vector.

@@ -61,8 +61,7 @@ EffectRegression = Callable[[Moments, FeatureMap, float, float], regression.Post
 """From moments, features and prior variances of the intercept and the slopes to the effect."""
 
 
-@dataclass(frozen=True, eq=False)
-class Residuals:
+class Residuals(NamedTuple):
     """Released moments of the residual product, corrected for clipping."""
 
     # `cross`, `cross_sd`: sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of each entry
@@ -329,8 +328,7 @@ def second_release(
     total = first.cross_sd**2 + again_sd**2
     weight = np.divide(again_sd**2, total, out=np.zeros_like(total), where=total > 0)
     share = float(weight.mean())
-    residuals = replace(
-        first,
+    residuals = first._replace(
         cross=weight * first.cross + (1 - weight) * again,
         cross_sd=np.hypot(weight * first.cross_sd, (1 - weight) * again_sd),
         spread=share * first.spread + (1 - share) * rest.spread,
@@ -552,7 +550,7 @@ class Auto(R):
             note = FORM_NOTE.format(all=", ".join(forms), form=best)
             return forms[best]
 
-        return replace(learn_r(state, choose), notes=(note,))
+        return learn_r(state, choose)._replace(notes=(note,))
 
 
 # -- the DR-learner (Kennedy 2020): regression of the doubly robust score ------------------------
@@ -826,4 +824,4 @@ def _moments(
     residuals = residual_moments(state, partials, target, stages, by_arm=True)
     arms = residuals.cross.reshape(2, -1)
     sd = np.sqrt(2) * residuals.cross_sd[: arms.shape[1]]
-    return replace(residuals, cross=arms.sum(axis=0), cross_sd=sd), arms
+    return residuals._replace(cross=arms.sum(axis=0), cross_sd=sd), arms

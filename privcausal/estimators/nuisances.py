@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,8 +39,7 @@ SCORE_SIZES = StageKey("effect", "score sizes")
 # -- the additive fits ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class FoldFit:
+class FoldFit(NamedTuple):
     """e(x) and eta(x) = E[Y | x] for the rows of one fold, learned on the other folds.
 
     `e` is clipped to the arm clip, `e_soft` to `FitState.soft_clip`. `pair` is the joint law
@@ -293,7 +294,7 @@ def limited(part: FoldFit, low: float, high: float) -> FoldFit:
     base = e.base if isinstance(e, Extended) else e
     assert isinstance(base, functions.Additive)
     base = replace(base, lo=max(base.lo, low), hi=min(base.hi, high))
-    return replace(part, e=replace(e, base=base) if isinstance(e, Extended) else base)
+    return part._replace(e=replace(e, base=base) if isinstance(e, Extended) else base)
 
 
 def by_fold(transforms: Iterable[Transform]) -> Transform:
@@ -403,7 +404,7 @@ def overall(partials: Folds) -> FoldFit:
         return partials[0]
     a, b = partials
     e, soft, eta = mixed(a.e, b.e), mixed(a.e_soft, b.e_soft), mixed(a.eta, b.eta)
-    return replace(a, e=e, e_soft=soft, eta=eta)
+    return a._replace(e=e, e_soft=soft, eta=eta)
 
 
 def mixed(first: Function, second: Function) -> Function:
@@ -455,7 +456,9 @@ def _remainder(state: FitState, part: FoldFit, term: ResultTerm, tau: Effect | N
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
     g = fitted - e(state.rows)
     if part.pair is not None:
-        move = _move(state, part.pair)
+        # once for all limits that are tried
+        key = state.features, part.pair.e.gram
+        move = state.rows.memo(key, partial(_move, state, part.pair))
         weight, gap = _averaged(state, state.features, weigh, g)
         bias = part.pair.remainder(move @ weight @ move.T, move @ gap)
         size = float(np.linalg.norm(gap * part.pair.slopes[1]))
@@ -490,19 +493,12 @@ def _uncut(e: Function) -> Function:
 
 
 def _move(state: FitState, pair: RegressionPair) -> Matrix:
-    """Matrix that maps moments of the synthetic features to moments of the rows.
-
-    It is computed once for all limits that are tried.
-    """
-
-    def moved() -> Matrix:
-        rows, fit = state.rows, pair.e
-        model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
-        # rows of a fold or of all folds; noise may hide small counts
-        scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
-        return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
-
-    return state.rows.memo((state.features, pair.e.gram), moved)
+    """Matrix that maps moments of the synthetic features to moments of the rows."""
+    rows, fit = state.rows, pair.e
+    model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
+    # rows of a fold or of all folds; noise may hide small counts
+    scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
+    return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
 
 
 def adjustment(

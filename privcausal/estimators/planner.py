@@ -77,28 +77,22 @@ class Forecast:
     releases: tuple[Release, ...]
     passes: int
     hidden: float = np.nan
+    # Index of the planned term: the average effect, the first slope of a regression, or the overall
+    # effect of an event study
+    lead: int = field(init=False)
+    # `variance`, `bias`: their sum, and the bound of the bias. `parts`: by source, shape (4, m).
+    variance: Vector = field(init=False)
+    bias: Vector = field(init=False)
+    parts: Matrix = field(init=False)
 
-    @property
-    def lead(self) -> int:
-        """Index of the planned term: the average effect, the first slope of a regression, or the
-        overall effect of an event study.
-        """
-        if self.plan.request.estimand == COHORTS:
-            return len(self.terms) - 1
-        return int(self.plan.request.regression and len(self.terms) > 1)
-
-    @property
-    def variance(self) -> Vector:
-        return self.sampling + self.privacy + self.nuisances
-
-    @property
-    def bias(self) -> Vector:
-        return np.asarray(np.sqrt(self.clipping))
-
-    @property
-    def parts(self) -> Matrix:
-        """The variances by source, shape (4, m)."""
-        return np.stack([self.sampling, self.privacy, self.clipping, self.nuisances])
+    def __post_init__(self) -> None:
+        estimand, last = self.plan.request.estimand, len(self.terms) - 1
+        vars(self).update(
+            lead=last if estimand == COHORTS else int(self.plan.request.regression and last > 0),
+            variance=self.sampling + self.privacy + self.nuisances,
+            bias=np.sqrt(self.clipping),
+            parts=np.stack([self.sampling, self.privacy, self.clipping, self.nuisances]),
+        )
 
     def half_width(self, alpha: float) -> Vector:
         """Half-widths of intervals at level 1 - alpha; infinite if the fit gives no interval."""
@@ -122,8 +116,15 @@ class Planner:
     undeclared: Undeclared
     assumed: Assumptions
     _forecasts: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
+    # Factors of a forecast that give the ends of the range
+    ends: tuple[float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        source = self.assumed.scale_source
+        if self.request.estimand == "logit" and source == "bounds":
+            source = "outcome_sd"  # the outcome has two values
+        ends = RANGE_ENDS[self.request.regression][source]
+        vars(self).update(ends=ends)
         if self.request.mode == "paper":
             raise CapabilityError(
                 "Mechanisms in pc.paper cannot be planned, because the width of their intervals "
@@ -177,8 +178,9 @@ class Planner:
                 "its call. Call pc.plan again with the other n and eps."
             )
         plan = self.plan(epsilon, rows)
-        try:
-            self._check(rows, plan)
+        public = None if self.request.trust.neighbors == "add_remove" else rows
+        try:  # what a fit would refuse for its public number of rows
+            check_rows(plan, self.undeclared, public, self.learner.counted(plan))
             fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in (False, True)]
             if fits[0][1].names != fits[1][1].names:
                 raise BudgetError("Noise decides which labels are found.")
@@ -240,8 +242,9 @@ class Planner:
             errors.append(np.where(np.isfinite(parts).all(axis=0), parts, np.inf))
         relative = epsilon if plan.pure else float(np.sqrt(plan.rho / last.plan.rho))
         place = 1 + float(np.log(relative * rows / ANCHORS[0]) / np.log(ANCHOR_RATIO))
+        public = None if self.request.trust.neighbors == "add_remove" else rows
         try:
-            self._check(rows, plan)
+            check_rows(plan, self.undeclared, public, self.learner.counted(plan))
             parts = _between(errors, place) / _scale(rows)
         except BudgetError:
             parts = nothing
@@ -256,14 +259,6 @@ class Planner:
             nuisances=nuisances,
         )
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Factors of a forecast that give the ends of the range."""
-        source = self.assumed.scale_source
-        if self.request.estimand == "logit" and source == "bounds":
-            source = "outcome_sd"  # the outcome has two values
-        return RANGE_ENDS[self.request.regression][source]
-
     def half_widths(self, rows: int, epsilon: float, alpha: float) -> tuple[Forecast, Matrix]:
         """A forecast, and the ends of the range of half-widths, shape (2, m)."""
         forecast = self.falling(rows, epsilon)
@@ -273,11 +268,6 @@ class Planner:
         """The ends of the range of half-widths of the planned term."""
         forecast, ends = self.half_widths(rows, epsilon, alpha)
         return [float(end) for end in ends[:, forecast.lead]]
-
-    def _check(self, rows: int, plan: Plan) -> None:
-        """Refuse what a fit would refuse for its public number of rows."""
-        public = None if self.request.trust.neighbors == "add_remove" else rows
-        check_rows(plan, self.undeclared, public, self.learner.counted(plan))
 
     def _simulated(
         self, rows: int, plan: Plan, *, mirrored: bool

@@ -165,15 +165,10 @@ def on_one_half(request: Request, weights: Weights) -> tuple[tuple[Stage, ...], 
     return stages, cap
 
 
-def has_private_nuisances(plan: Plan) -> bool:
-    """Whether the nuisances come from one half of the rows, by sums with noise."""
-    return plan.request.split == "disjoint" and plan.base != "sklearn"
-
-
 def published_rows(estimate: Estimate) -> TextPairs:
     """Summary rows: the source of the nuisances, and whether they are private."""
     split = estimate.plan.request.split
-    if has_private_nuisances(estimate.plan):
+    if split == "disjoint" and estimate.plan.base != "sklearn":
         return nuisance_rows(estimate, SPLIT_WORDS[split])
     if estimate.plan.base == "given":
         return nuisance_rows(estimate, "user-supplied")
@@ -290,7 +285,7 @@ class Published(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request, clip = estimate.plan.request, estimate.plan.request.arm_clip
         where = "scikit-learn nuisance models fitted to the same rows, without cross-fitting"
-        private = has_private_nuisances(estimate.plan)
+        private = request.split == "disjoint" and estimate.plan.base != "sklearn"
         if private:
             where = "private nuisance models from the other half of the rows"
         cut = f"Propensities were clipped to [{clip:.2f}, {1 - clip:.2f}]."
@@ -659,12 +654,22 @@ class PublishedADUM(uplift.ADUM):
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
+        # what the printed noise costs with these bounds and neighbors
+        outcome = outcome_of(estimate.plan.request, estimate.schema)
+        width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
+        added = 0.5 + 0.5 * most / width
+        cost = (
+            "replacing a row moves it from one cell to another and costs up to "
+            f"{at_most(2 * added)} times the stated epsilon of the cells"
+        )
+        if estimate.plan.request.trust.neighbors == "add_remove":
+            cost = f"adding a row costs {at_most(added)} times the stated epsilon of its cells"
         return replace(
             super().describe(estimate),
             methods=CELL_METHODS,
             notes=(CELL_BANDS,),
             claim=CELL_CLAIM,
-            doubts=(doubt(estimate),),
+            doubts=(CELL_DOUBT.format(cost=cost),),
         )
 
 
@@ -684,22 +689,10 @@ CELL_BANDS = (
 CELL_CLAIM = "is claimed by Betlei et al. (2021, Algorithm 1) for this mechanism"
 
 
-def doubt(estimate: words.Estimate) -> str:
-    """Actual cost of the printed noise with these bounds and neighbors."""
-    outcome = outcome_of(estimate.plan.request, estimate.schema)
-    width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
-    added = 0.5 + 0.5 * most / width
-    if estimate.plan.request.trust.neighbors == "add_remove":
-        cost = f"adding a row costs {at_most(added)} times the stated epsilon of its cells"
-    else:
-        cost = (
-            "replacing a row moves it from one cell to another and costs up to "
-            f"{at_most(2 * added)} times the stated epsilon of the cells"
-        )
-    return (
-        "One row changes a count by 1 and a sum by |y|, but the noise is scaled to the width of "
-        f"the outcome bounds. With these bounds, {cost}. learner='adum' has proven noise scales."
-    )
+CELL_DOUBT = (
+    "One row changes a count by 1 and a sum by |y|, but the noise is scaled to the width of the "
+    "outcome bounds. With these bounds, {cost}. learner='adum' has proven noise scales."
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +31,7 @@ REPLICAS = 200
 _PUBLIC_SEED = 7_072  # Public seed of the quadrature points for the effect of the noise.
 
 
-@dataclass(frozen=True, eq=False)
-class ArmCurve:
+class ArmCurve(NamedTuple):
     """Kaplan-Meier curves of one arm by bin of time, or of its replicas, shape (..., bins)."""
 
     counts: Matrix  # Rows by kind of end (an event, or another end) and bin, shape (..., 2, bins)

@@ -126,23 +126,18 @@ class WithGuarantee:
     eps: float
     delta: float = 0.0
     _bounds: list[tuple[float, float]] = field(default_factory=list, init=False, repr=False)
+    classifies: bool = field(init=False, repr=False)
+    guarantee: TradeOff = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        vars(self).update(classifies=hasattr(self.estimator, "predict_proba"))
         for method in ("fit", "predict_proba" if self.classifies else "predict"):
             if isinstance(self.estimator, type) or not callable(getattr(self.estimator, method, 0)):
                 raise CapabilityError(
                     "WithGuarantee(estimator=) must be an object with fit and predict, not "
                     f"{type(self.estimator).__name__}."
                 )
-        _ = self.guarantee
-
-    @property
-    def classifies(self) -> bool:
-        return hasattr(self.estimator, "predict_proba")
-
-    @property
-    def guarantee(self) -> TradeOff:
-        return TradeOff.from_dp(self.eps, self.delta)
+        vars(self).update(guarantee=TradeOff.from_dp(self.eps, self.delta))
 
     @property
     def weighs(self) -> bool:

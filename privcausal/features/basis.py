@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
@@ -32,19 +32,14 @@ class Block:
     gain: float = 1.0
     shift: float = 0.0
     table: Matrix | None = None
+    tables: tuple[Vector, ...] = field(init=False)  # Columns of `table`, each contiguous in memory
+    reach: float = field(init=False)  # Maximum absolute value of the functions
 
-    @cached_property
-    def tables(self) -> tuple[Vector, ...]:
-        """The columns of `table`, each contiguous in memory."""
-        assert self.table is not None
-        return tuple(np.ascontiguousarray(self.table.T))
-
-    @property
-    def reach(self) -> float:
-        """Maximum absolute value of the functions."""
-        if self.table is None:
-            return abs(self.gain) * (1.0 + abs(self.shift))
-        return float(np.abs(self.table).max())
+    def __post_init__(self) -> None:
+        reach, tables = abs(self.gain) * (1.0 + abs(self.shift)), tuple[Vector, ...]()
+        if self.table is not None:
+            reach, tables = float(np.abs(self.table).max()), (*np.ascontiguousarray(self.table.T),)
+        vars(self).update(reach=reach, tables=tables)
 
     def function(self, rows: Rows, design: Design, number: int, out: Vector) -> Vector:
         """Write one function of the block to `out`."""
@@ -75,30 +70,34 @@ class FeatureMap(Shortened):
     design: Design
     blocks: tuple[Block, ...]
     cut: float
+    # The block of each function after the first, and its number within the block
+    owner: list[tuple[Block, int]] = field(init=False, repr=False)
+    size: int = field(init=False)  # Number of functions, with the intercept
+    # By function: 0 for the intercept, otherwise the order of roughness; the group of the block;
+    # and the design column, -1 for the intercept
+    order: Integers = field(init=False, repr=False)
+    group: tuple[str, ...] = field(init=False, repr=False)
+    column: Integers = field(init=False, repr=False)
+    # Variables of each function; the intercept has no variables
+    variables: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
+    # Largest absolute value of each function, shape (p,), and an upper bound of ||phi||
+    ends: Vector = field(init=False, repr=False)
+    reach: float = field(init=False, repr=False)
 
-    @cached_property
-    def size(self) -> int:
-        return 1 + sum(len(b.order) for b in self.blocks)
-
-    @cached_property
-    def order(self) -> Integers:
-        """0 for the intercept, otherwise the order of roughness of each function."""
-        return np.array([0, *(o for b in self.blocks for o in b.order)], np.int64)
-
-    @cached_property
-    def group(self) -> tuple[str, ...]:
-        return ("", *(b.group for b in self.blocks for _ in b.order))
-
-    @cached_property
-    def variables(self) -> tuple[tuple[str, ...], ...]:
-        """Variables of each function; the intercept has no variables."""
-        of = {term.name: term.variables for term in self.design.terms}
-        return tuple(of[self.design.columns[c].term] if c >= 0 else () for c in self.column)
-
-    @cached_property
-    def column(self) -> Integers:
-        """Design column of each function; -1 for the intercept."""
-        return np.array([-1, *(b.column for b in self.blocks for _ in b.order)], np.int64)
+    def __post_init__(self) -> None:
+        of, columns = {t.name: t.variables for t in self.design.terms}, self.design.columns
+        owner = [(block, k) for block in self.blocks for k in range(len(block.order))]
+        ends = np.array([1.0, *(block.reach for block, _ in owner)])
+        vars(self).update(
+            owner=owner,
+            size=1 + len(owner),
+            order=np.array([0, *(block.order[k] for block, k in owner)], np.int64),
+            group=("", *(block.group for block, _ in owner)),
+            column=np.array([-1, *(block.column for block, _ in owner)], np.int64),
+            variables=((), *(of[columns[block.column].term] for block, _ in owner)),
+            ends=ends,
+            reach=float(np.linalg.norm(ends)),
+        )
 
     def of(self, rows: Rows) -> Matrix:
         """phi, shape (n, p)."""
@@ -119,11 +118,6 @@ class FeatureMap(Shortened):
             total += part
         return total
 
-    @cached_property
-    def owner(self) -> list[tuple[Block, int]]:
-        """The block of each function after the first, and its number within the block."""
-        return [(block, k) for block in self.blocks for k in range(len(block.order))]
-
     def fill(self, rows: Rows, number: int, out: Vector) -> Vector:
         """Write the feature of this number to `out`."""
         if number == 0:
@@ -131,16 +125,6 @@ class FeatureMap(Shortened):
             return out
         block, place = self.owner[number - 1]
         return block.function(rows, self.design, place, out)
-
-    @cached_property
-    def ends(self) -> Vector:
-        """Largest absolute value of each function, shape (p,)."""
-        return np.array([1.0, *(block.reach for block, _ in self.owner)])
-
-    @property
-    def reach(self) -> float:
-        """An upper bound of ||phi||."""
-        return float(np.linalg.norm(self.ends))
 
     def total(self, coef: Vector) -> Sum:
         """phi(x)'coef as a function of rows."""
@@ -179,15 +163,12 @@ class Turned(Shortened):
     features: FeatureMap
     turn: Matrix
     cut: float
+    size: int = field(init=False)
+    reach: float = field(init=False)  # An upper bound of ||turn'phi||
 
-    @property
-    def size(self) -> int:
-        return int(self.turn.shape[1])
-
-    @property
-    def reach(self) -> float:
-        """An upper bound of ||turn'phi||."""
-        return float(np.linalg.norm(np.abs(self.turn).T @ self.features.ends))
+    def __post_init__(self) -> None:
+        reach = float(np.linalg.norm(np.abs(self.turn).T @ self.features.ends))
+        vars(self).update(size=int(self.turn.shape[1]), reach=reach)
 
     def of(self, rows: Rows) -> Matrix:
         phi = self.features.of(rows)
@@ -409,27 +390,23 @@ class Polynomials:
 
     coordinates: Coordinates
     degree: int
+    size: int = field(init=False, repr=False, compare=False)
+    # Maximum sum of absolute values; at most one dummy of a column of labels is 1
+    bound: float = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def _numeric(self) -> tuple[bool, ...]:
-        schema = self.coordinates.schema
-        return tuple(isinstance(schema[n], Interval) for n in self.coordinates.variables)
-
-    @property
-    def size(self) -> int:
-        return 1 + self.coordinates.size + (self.degree - 1) * sum(self._numeric)
-
-    @property
-    def bound(self) -> float:
-        """Maximum sum of absolute values; at most one dummy of a column of labels is 1."""
-        return float(1 + sum(self.degree if numeric else 1 for numeric in self._numeric))
+    def __post_init__(self) -> None:
+        points, schema = self.coordinates, self.coordinates.schema
+        numeric = [isinstance(schema[name], Interval) for name in points.variables]
+        size = 1 + points.size + (self.degree - 1) * sum(numeric)
+        bound = float(1 + sum(self.degree if number else 1 for number in numeric))
+        vars(self).update(size=size, bound=bound)
 
     def of(self, frame: Mapping[str, Vector | Integers]) -> Matrix:
         """Shape (n, size), clipped to [-1, 1] so that rounding cannot exceed the bound."""
         columns: list[Matrix] = []
-        for name, numeric in zip(self.coordinates.variables, self._numeric, strict=True):
+        for name in self.coordinates.variables:
             points = Coordinates(self.coordinates.schema, (name,)).of(frame)
-            if not numeric:
+            if not isinstance(self.coordinates.schema[name], Interval):
                 columns.append(points)
                 continue
             # P_1 to P_degree by their three-term recurrence
@@ -479,10 +456,16 @@ class Interactions(Shortened):
     gain: Vector
     cut: float
     splits: tuple[tuple[int, float], ...] = ()
+    size: int = field(init=False)
+    # A power of two; features are at most 2^FEATURE_BITS times this step
+    step: float = field(init=False)
+    names: list[str] = field(init=False)  # Each pair as a product of terms in a formula
 
-    @cached_property
-    def size(self) -> int:
-        return len(self.gain)
+    def __post_init__(self) -> None:
+        columns, of = self.features.design.columns, self.features.column
+        names = [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
+        step = float(2.0 ** (np.ceil(np.log2(self.features.ends.max())) - FEATURE_BITS))
+        vars(self).update(size=len(self.gain), step=step, names=names)
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
@@ -530,12 +513,6 @@ class Interactions(Shortened):
         for place, part in _pieces(self.features, rows):
             part.store((self,), tuple(index[place] for index in indices))
             yield place, part
-
-    @cached_property
-    def step(self) -> float:
-        """A power of two; features are at most 2^FEATURE_BITS times this step."""
-        reach = max([1.0, *(block.reach for block in self.features.blocks)])
-        return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
 
     @cached_property
     def _grid(self) -> tuple[list[Vector | None], Matrix]:
@@ -612,12 +589,6 @@ class Interactions(Shortened):
         """phi(x)'base + psi(x)'coef as a function of rows."""
         gained = self.gain * coef
         return Extra(self, self.features.total(base - combine(self.lift, gained)), gained)
-
-    @property
-    def names(self) -> list[str]:
-        """Each pair as a product of terms in a formula."""
-        columns, of = self.features.design.columns, self.features.column
-        return [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
 
 
 def index_splits(

@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
@@ -52,11 +52,11 @@ def _ordered(name: str) -> Callable[..., Any]:
             return free
         rotation, _ = np.linalg.qr(np.transpose(constraint), mode="complete")
         columns = {}
-        for field, weights in enumerate(rotation[:, len(constraint) :].T, start=1):
+        for place, weights in enumerate(rotation[:, len(constraint) :].T, start=1):
             total = np.zeros(len(free[1]))
             for value, weight in zip(free.values(), weights, strict=True):
                 total += value * weight
-            columns[field] = total
+            columns[place] = total
         return FactorValues(
             columns,
             kind="numerical",
@@ -301,29 +301,27 @@ class Column:
     lo: float
     hi: float
     variable: str | None = None
+    middle: float = field(init=False, compare=False)  # The value that is scaled to 0
+    # Scaled units per natural unit: a slope in natural units is slope x per_unit
+    per_unit: float = field(init=False, compare=False)
+    # Its slope; the columns of levels and splines are parts of a term, without a unit
+    slope: ResultTerm = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        indicator = self.kind == "indicator"
+        middle = 0.0 if indicator else 0.5 * (self.lo + self.hi)
+        kind: TermKind = "slope" if self.name == self.term else "coefficient"
+        slope = ResultTerm(kind, self.name, column=self.variable or self.term)
+        object.__setattr__(self, "middle", middle)
+        object.__setattr__(self, "per_unit", 1.0 if indicator else 2.0 / (self.hi - self.lo))
+        object.__setattr__(self, "slope", slope)
 
     def scale(self, values: Vector) -> Vector:
         """Values clipped to [lo, hi] and mapped to [-1, 1]; indicators stay 0/1."""
         values = np.clip(values, self.lo, self.hi)
         if self.kind == "indicator":
             return values
-        return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
-
-    @property
-    def middle(self) -> float:
-        """The value that is scaled to 0."""
-        return 0.0 if self.kind == "indicator" else 0.5 * (self.lo + self.hi)
-
-    @property
-    def per_unit(self) -> float:
-        """Scaled units per natural unit. A slope in natural units is slope x per_unit."""
-        return 1.0 if self.kind == "indicator" else 2.0 / (self.hi - self.lo)
-
-    @property
-    def slope(self) -> ResultTerm:
-        """Its slope. The columns of levels and splines are parts of a term, without a unit."""
-        kind: TermKind = "slope" if self.name == self.term else "coefficient"
-        return ResultTerm(kind, self.name, column=self.variable or self.term)
+        return (values - self.middle) / (0.5 * (self.hi - self.lo))
 
 
 class Design:
@@ -391,6 +389,8 @@ class Design:
             domain = self.schema[column.variable] if column.variable else None
             ends = (domain.lo, domain.hi) if isinstance(domain, Interval) else None
             self._inside.append(ends == (column.lo, column.hi))
+        # Whether all columns are numbers or levels, and therefore finite
+        self.plain = all(column.kind in ("numeric", "indicator") for column in self.columns)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -434,15 +434,10 @@ class Design:
             values = np.asarray(frame[str(column.variable)], np.float64)
             if self._inside[j]:
                 # This gives the same bits as `Column.scale`, in half the steps.
-                np.subtract(values, 0.5 * (column.lo + column.hi), out=out)
+                np.subtract(values, column.middle, out=out)
                 return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
         out[:] = column.scale(values)
         return out
-
-    @cached_property
-    def plain(self) -> bool:
-        """Whether all columns are numbers or levels, and therefore finite."""
-        return all(column.kind in ("numeric", "indicator") for column in self.columns)
 
     # -- materialization ---------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -204,8 +204,7 @@ class Difference:
         return self.first(rows) - self.second(rows)
 
 
-@dataclass(frozen=True, eq=False)
-class Ranks:
+class Ranks(NamedTuple):
     """Cells between the `borders` of an effect, which is a function of the row to the last bit."""
 
     effect: Function
@@ -283,15 +282,12 @@ class Bins:
     axes: tuple[TermBins, ...]
     # Public estimate of each bin's share of the rows, shape (M,). It sums to one on each axis.
     share: Vector
+    size: int = field(init=False)  # Number of bins
+    start: Integers = field(init=False)  # Each axis's first bin, then their number, shape (p + 1,)
 
-    @cached_property
-    def size(self) -> int:
-        return sum(axis.size for axis in self.axes)
-
-    @cached_property
-    def start(self) -> Integers:
-        """Number of each axis's first bin, then the number of bins, shape (p + 1,)."""
-        return np.cumsum([0, *(axis.size for axis in self.axes)]).astype(np.int64)
+    def __post_init__(self) -> None:
+        start = np.cumsum([0, *(axis.size for axis in self.axes)]).astype(np.int64)
+        vars(self).update(size=int(start[-1]), start=start)
 
     @cached_property
     def features(self) -> basis.FeatureMap:

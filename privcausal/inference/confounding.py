@@ -68,17 +68,45 @@ class RegressionPair:
         Each is a mixture over the prior variances that the two regressions try: all pairs, or
         pairs with one factor.
         """
-        tried, effect, laws = (self.e.tried(), self.y.tried()), self.effect, []
+        e, y, p, effect, laws = self.e, self.y, len(self.shared), self.effect, []
+        tried, at = (e.tried(), y.tried()), np.arange(p)
         pairs = list(zip(*tried, strict=True) if self.one_factor else product(*tried))
         for rho in PRIORS.correlations if self.shared.any() else (0.0,):
             mixture = []
-            for (e_log, e), (y_log, y) in pairs:
+            for (e_log, e_variance), (y_log, y_tried) in pairs:
                 # Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + tau beta_e
-                baseline = np.maximum(y - effect**2 * e, PRIORS.baseline_least * y)
-                across = np.where(self.shared, rho, 0.0) * np.sqrt(e * baseline) + effect * e
-                y_variance = baseline + 2 * effect * across - effect**2 * e
-                log, mean, cov = _posterior(self.e, self.y, (e, across, y_variance))
-                mixture.append((log + e_log + y_log, mean, cov))
+                least = PRIORS.baseline_least * y_tried
+                baseline = np.maximum(y_tried - effect**2 * e_variance, least)
+                across = np.where(self.shared, rho, 0.0) * np.sqrt(e_variance * baseline)
+                across = across + effect * e_variance
+                y_variance = baseline + 2 * effect * across - effect**2 * e_variance
+                # the joint prior covariance has diagonal blocks; the joint design is block diagonal
+                lead, total = np.empty((2 * p, 2 * p)), np.empty((2 * p, 2 * p))
+                lead[:p, :p], lead[:p, p:] = e.gram * e_variance, e.gram * across
+                lead[p:, :p], lead[p:, p:] = y.gram * across, y.gram * y_variance
+                np.matmul(lead[:, :p], e.gram.T, out=total[:, :p])
+                np.matmul(lead[:, p:], y.gram.T, out=total[:, p:])
+                total[:p, :p] += e.error
+                total[p:, p:] += y.error
+                # each regression in its own units, to avoid rounding errors
+                scale = 1.0 / np.sqrt(total.diagonal())
+                total *= scale
+                total *= scale[:, None]
+                total.flat[:: 2 * p + 1] += 1e-10
+                lower = regression.cholesky(total)
+                lead *= scale[:, None]
+                cross = np.concatenate((e.cross, y.cross)) * scale
+                solved = regression.solve(lower, np.concatenate((lead, cross[:, None]), axis=1))
+                gain, z = solved[:, :-1].T, solved[:, -1]
+                # the posterior covariance: that of the prior less what the moments explain
+                cov = gain @ lead
+                np.negative(cov, out=cov)
+                cov[at, at] += e_variance
+                cov[at, at + p] += across
+                cov[at + p, at] += across
+                cov[at + p, at + p] += y_variance
+                log = float(-np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z))
+                mixture.append((log + e_log + y_log, gain @ cross, cov))
             log, mean, cov = regression.mixture_law(mixture)
             laws.append((log - 0.5 * (rho / PRIORS.correlation_sd) ** 2, mean, cov))
         return laws
@@ -204,41 +232,6 @@ class RegressionPair:
         mean_bias = float(self._weights @ first)
         variance = float(self._weights @ second) - mean_bias**2
         return Remainder(mean_bias, float(np.sqrt(max(variance, 0.0))))
-
-
-def _posterior(
-    e: regression.Regression, y: regression.Regression, prior: tuple[Vector, Vector, Vector]
-) -> tuple[float, Vector, Matrix]:
-    """Log marginal likelihood; mean and covariance of the coefficients."""
-    p = len(e.cross)
-    e_variance, across, y_variance = prior
-    # the joint prior covariance has diagonal blocks; the joint design is block diagonal
-    lead, total = np.empty((2 * p, 2 * p)), np.empty((2 * p, 2 * p))
-    lead[:p, :p], lead[:p, p:] = e.gram * e_variance, e.gram * across
-    lead[p:, :p], lead[p:, p:] = y.gram * across, y.gram * y_variance
-    np.matmul(lead[:, :p], e.gram.T, out=total[:, :p])
-    np.matmul(lead[:, p:], y.gram.T, out=total[:, p:])
-    total[:p, :p] += e.error
-    total[p:, p:] += y.error
-    # each regression in its own units, to avoid rounding errors
-    scale = 1.0 / np.sqrt(total.diagonal())
-    total *= scale
-    total *= scale[:, None]
-    total.flat[:: 2 * p + 1] += 1e-10
-    lower = regression.cholesky(total)
-    lead *= scale[:, None]
-    cross = np.concatenate((e.cross, y.cross)) * scale
-    solved = regression.solve(lower, np.concatenate((lead, cross[:, None]), axis=1))
-    gain, z = solved[:, :-1].T, solved[:, -1]
-    cov = gain @ lead
-    np.negative(cov, out=cov)
-    at = np.arange(p)
-    cov[at, at] += e_variance
-    cov[at, at + p] += across
-    cov[at + p, at] += across
-    cov[at + p, at + p] += y_variance
-    value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z)
-    return float(value), gain @ cross, cov
 
 
 def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:

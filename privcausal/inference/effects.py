@@ -36,7 +36,7 @@ from privcausal.features.design import Design
 from privcausal.features.functions import Additive, Function
 from privcausal.features.rows import Rows, kept
 from privcausal.inference.averages import FEW_SDS, AverageEstimate, covering
-from privcausal.inference.noisy import Noisy, Reading, symmetric_matrix
+from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import ResultTerm
 from privcausal.typing import Integers, Matrix, Vector
@@ -418,7 +418,10 @@ class SlopeTotals(NamedTuple):
         inverse = np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
         at = np.triu_indices(len(model))
         score, upper = Noisy.inputs(self.score, Reading(mass.value[at], mass.sd[at]))
-        return score, symmetric_matrix(upper), inverse
+        # Each entry's position in the upper triangle, row by row.
+        entry = np.zeros(model.shape, int)
+        entry[at] = np.arange(len(upper.value))
+        return score, upper[np.maximum(entry, entry.T)], inverse
 
 
 def estimate_slopes(
@@ -482,14 +485,6 @@ def raised_covariance(total: Vector, square: Reading, size: float) -> Matrix:
     lift = float(square.sd.mean()) * np.sqrt(len(total))
     least = PRIORS.least_spread * float(np.trace(square.value)) / len(total)
     return np.asarray((vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T)
-
-
-def scale_of(sampling_variance: float, size: float, design_effect: float = 1.0) -> float:
-    """S in units of the outcome, from the variance of an estimate over `size` rows.
-
-    The variance was multiplied by the `design_effect` if a unit or a cluster may have several rows.
-    """
-    return math.sqrt(max(sampling_variance, 0.0) * size / design_effect)
 
 
 def largest_bias(scale: float, r2_outcome: float, r2_treatment: float) -> float:

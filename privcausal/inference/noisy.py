@@ -129,14 +129,6 @@ def _parts(other: Number) -> tuple[Vector, Matrix]:
     return np.asarray(other, float), np.zeros((*np.shape(other), 1))
 
 
-def symmetric_matrix(upper: Noisy) -> Noisy:
-    """The symmetric matrix with this upper triangle, row by row: an entry counts on both sides."""
-    many = int(np.sqrt(2 * len(upper.value)))
-    at = np.zeros((many, many), int)
-    at[np.triu_indices(many)] = np.arange(len(upper.value))
-    return upper[np.maximum(at, at.T)]
-
-
 # -- sums over groups that partition the rows --------------------------------------------------
 
 

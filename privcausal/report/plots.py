@@ -215,7 +215,8 @@ def _picture(
 ) -> Picture:
     """A plot in the report's own style, independent of the user's notebook settings.
 
-    Its alternative text is `words`, or the caption.
+    It is one `svg` element without date, script or style sheet. Its ids start with `ident`, which
+    is unique on the page. Its alternative text is `words`, or the caption.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -228,37 +229,11 @@ def _picture(
         # pyplot does not show or keep this figure
         figure = Figure(figsize=size, layout="constrained")
         plot(ax=_stacked(stacked, figure) if stacked else figure.add_subplot())
-        return Picture(figure_svg(figure, ident=ident, label=words or caption), caption, grid)
-
-
-PICTURE_STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",  # text stays text: searchable, small, in the page's own font
-    "svg.hashsalt": "privcausal",
-    "font.size": 9.5,
-    "axes.labelsize": 9.5,
-    "text.parse_math": False,
-}
-
-
-def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
-    """Render a figure as one `svg` element without date, script or style sheet.
-
-    Parameters
-    ----------
-    fig : Figure
-    ident : str
-        Unique on the page: ids start with it.
-    label : str
-        Alternative text for screen readers.
-    """
-    import matplotlib
-
-    buffer = io.StringIO()
-    saving: Any = {key: PICTURE_STYLE[key] for key in ("svg.fonttype", "svg.hashsalt")}
-    with matplotlib.rc_context(saving), warnings.catch_warnings():
-        # The browser has the fonts that matplotlib lacks.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
-        fig.savefig(buffer, format="svg", metadata={"Date": None})
+        buffer = io.StringIO()
+        with warnings.catch_warnings():
+            # The browser has the fonts that matplotlib lacks.
+            warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
     body = buffer.getvalue()
     body = body[body.index("<svg") :]
     # A style sheet inside would apply to the whole page, so its two lines move to the root.
@@ -273,11 +248,21 @@ def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
     body = re.sub(r"<[^>]*>", lambda tag: re.sub(places, f"{ident}-", tag.group()), body)
     head = re.search(r'viewBox="[^"]*"', body)
     root = (
-        f'<svg role="img" aria-label="{escape(label)}" {head.group() if head else ""} '
+        f'<svg role="img" aria-label="{escape(words or caption)}" {head.group() if head else ""} '
         'stroke-linejoin="round" stroke-linecap="butt" xmlns="http://www.w3.org/2000/svg" '
         'xmlns:xlink="http://www.w3.org/1999/xlink">'
     )
-    return re.sub(r"^<svg[^>]*>", lambda _: root, body, count=1).strip()
+    svg = re.sub(r"^<svg[^>]*>", lambda _: root, body, count=1).strip()
+    return Picture(svg, caption, grid)
+
+
+PICTURE_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",  # text stays text: searchable, small, in the page's own font
+    "svg.hashsalt": "privcausal",
+    "font.size": 9.5,
+    "axes.labelsize": 9.5,
+    "text.parse_math": False,
+}
 
 
 BLUE, VERMILION, SKY = "#0072B2", "#D55E00", "#56B4E9"
@@ -399,6 +384,9 @@ def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
 
 ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 1}
 """The line of no effect."""
+
+ABOVE: dict[str, Any] = {"markeredgecolor": "white", "zorder": 4}
+"""Points above the lines of a plot, set apart by a white edge."""
 
 
 def include(ax: Axes, values: Iterable[float]) -> None:
@@ -723,15 +711,7 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, others: Iterable[f
         for end, x, arrow in ((low, left, "<"), (high, right, ">")):
             if math.isinf(end):
                 ax.plot([x], [place], arrow, color=BLUE, clip_on=False, markersize=7, zorder=4)
-    ax.plot(
-        finite(frame["estimate"]),
-        places,
-        "o",
-        color=BLUE,
-        markersize=6.5,
-        markeredgecolor="white",
-        zorder=4,
-    )
+    ax.plot(finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5, **ABOVE)
 
 
 def _annotate_row(ax: Axes, place: float, text: str) -> None:
@@ -787,16 +767,8 @@ def plan_plot(
         name = f"n = {value:,.0f}" if other == "n" else f"eps = {at_most(value)}"
         ax.plot(x, width, color=color, linewidth=1.8, zorder=3)
         planned = line["planned"].to_numpy(dtype=bool)
-        ax.plot(
-            x[planned],
-            width[planned],
-            marker,
-            color=color,
-            markersize=6,
-            markeredgecolor="white",
-            label=name,
-            zorder=4,
-        )
+        points = x[planned], width[planned]
+        ax.plot(*points, marker, color=color, markersize=6, label=name, **ABOVE)
         if other == "n" or number == len(values) - 1:
             floor = color if other == "n" else GREY
             ax.plot(x, finite(line["sampling"]), linestyle=(0, (4, 3)), color=floor, linewidth=1)
@@ -833,16 +805,9 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.plot(
             x, utility, linestyle=DASHES[number % len(DASHES)], color=color, linewidth=1.8, zorder=3
         )
-        ax.plot(
-            x[best],
-            utility[best],
-            marker,
-            color=color,
-            markersize=8,
-            markeredgecolor="white",
-            label=f"privacy weight {share}: best eps {sign} {at_most(x[best])}",
-            zorder=4,
-        )
+        label = f"privacy weight {share}: best eps {sign} {at_most(x[best])}"
+        point = x[best], utility[best]
+        ax.plot(*point, marker, color=color, markersize=8, label=label, **ABOVE)
     ax.set_xscale("log")
     _plain_ticks(ax.xaxis, curve["eps"].min(), curve["eps"].max())
     ax.set_ylim(0, 1.45)  # This leaves space for the legend above the lines.

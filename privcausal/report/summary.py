@@ -421,7 +421,9 @@ def _paragraph(document: Any, text: str, *, bold: bool = False, size: int = 0) -
 class Summary(Strict):
     """A summary that prints itself; its numbers are the same in every format."""
 
-    table: tables.Table
+    title: str
+    blocks: tuple[tables.TableBlock, ...]
+    alert: str  # Printed first and last in every format; empty for a proven guarantee
 
     floats: ClassVar[bool] = False
     """Whether LaTeX uses a float even without a caption and a label."""
@@ -433,10 +435,10 @@ class Summary(Strict):
                 " " * ((TEXT_WIDTH - len(line)) // 2) + line
                 for line in _wrap(tables.ascii_only(text), TEXT_WIDTH)
             ]
-            for text in (self.table.alert, self.table.title)
+            for text in (self.alert, self.title)
         )
         lines = [*alert, *title]
-        for block in self.table.blocks:
+        for block in self.blocks:
             match block:
                 case tables.Rule():
                     lines.append(block * TEXT_WIDTH)
@@ -468,22 +470,18 @@ class Summary(Strict):
             For ``\\ref``, inserted literally.
         """
         if caption is None and (label or self.floats):
-            caption = self.table.title
-        alert = (
-            [rf"\textbf{{{escape_latex(self.table.alert)}}}\par\medskip"]
-            if self.table.alert
-            else []
-        )
+            caption = self.title
+        alert = [rf"\textbf{{{escape_latex(self.alert)}}}\par\medskip"] if self.alert else []
         if caption is None:
             head = [r"\begin{center}\small", *alert]
-            head.append(rf"\textbf{{{escape_latex(self.table.title)}}}\par\medskip")
+            head.append(rf"\textbf{{{escape_latex(self.title)}}}\par\medskip")
         else:
             head = [r"\begin{table}[htbp]", r"\centering\small"]
             head.append(rf"\caption{{{escape_latex(caption)}}}")
             head += [*([rf"\label{{{label}}}"] if label else []), *alert]
-        single = sum(isinstance(block, tables.TableGrid) for block in self.table.blocks) == 1
+        single = sum(isinstance(block, tables.TableGrid) for block in self.blocks) == 1
         body = list[str]()
-        for block in self.table.blocks:
+        for block in self.blocks:
             # A single table has the float's caption; several tables keep their own captions.
             if caption is not None and single and isinstance(block, tables.TableGrid):
                 body += _tabular(block)
@@ -494,10 +492,10 @@ class Summary(Strict):
 
     def as_html(self) -> str:
         """A `div` of tables, with every name escaped."""
-        alert = [alert_html(self.table.alert)] if self.table.alert else []
-        title = f"<p><strong>{escape_html(self.table.title)}</strong></p>"
+        alert = [alert_html(self.alert)] if self.alert else []
+        title = f"<p><strong>{escape_html(self.title)}</strong></p>"
         parts = list[str]()
-        for block in self.table.blocks:
+        for block in self.blocks:
             match block:
                 case tables.Pairs():
                     parts.append('<table class="facts">')
@@ -526,9 +524,9 @@ class Summary(Strict):
 
     def as_markdown(self) -> str:
         """Pipe tables for GitHub, Quarto and pandoc."""
-        alert = [f"**{escape_markdown(self.table.alert)}**"] if self.table.alert else []
+        alert = [f"**{escape_markdown(self.alert)}**"] if self.alert else []
         parts = list[str]()
-        for block in self.table.blocks:
+        for block in self.blocks:
             columns, rows = list[tables.TableColumn](), list[tuple[str, ...]]()
             match block:
                 case tables.Pairs():
@@ -548,16 +546,14 @@ class Summary(Strict):
                 first, *others = ([escape_markdown(cell) for cell in row] for row in (heads, *rows))
                 lines = [first, [RULES[column.align] for column in columns], *others]
                 parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-        return (
-            "\n\n".join([*alert, f"**{escape_markdown(self.table.title)}**", *parts, *alert]) + "\n"
-        )
+        return "\n\n".join([*alert, f"**{escape_markdown(self.title)}**", *parts, *alert]) + "\n"
 
     def as_csv(self) -> str:
         """Comma-separated cells, as printed; `tables` has unrounded numbers."""
         out = io.StringIO()
         lines = csv.writer(out, lineterminator="\n")
-        alert = [tables.Prose((self.table.alert,))] if self.table.alert else []
-        for block in (*alert, tables.Prose((self.table.title,)), *self.table.blocks, *alert):
+        alert = [tables.Prose((self.alert,))] if self.alert else []
+        for block in (*alert, tables.Prose((self.title,)), *self.blocks, *alert):
             rows: list[Sequence[str]] = []
             match block:
                 case tables.Pairs():
@@ -587,10 +583,10 @@ class Summary(Strict):
         from docx import Document
 
         document = Document()
-        if self.table.alert:
-            _paragraph(document, self.table.alert, bold=True)
-        document.add_heading(tables.clean(self.table.title), level=1)
-        for block in self.table.blocks:
+        if self.alert:
+            _paragraph(document, self.alert, bold=True)
+        document.add_heading(tables.clean(self.title), level=1)
+        for block in self.blocks:
             match block:
                 case tables.Prose() if not block.console:
                     if block.heading:
@@ -605,8 +601,8 @@ class Summary(Strict):
                     heads = tuple(column.words or column.head for column in block.columns)
                     _table(document, block.columns, [heads, *block.rows], [0, *block.breaks])
                     document.add_paragraph()  # A paragraph between two tables keeps them separate.
-        if self.table.alert:
-            _paragraph(document, self.table.alert, bold=True)
+        if self.alert:
+            _paragraph(document, self.alert, bold=True)
         document.save(os.fspath(path))
 
     @property
@@ -614,8 +610,8 @@ class Summary(Strict):
         """The head and every table as frames, with full names and unrounded numbers."""
         import pandas as pd
 
-        grids = [block.frame for block in self.table.blocks if isinstance(block, tables.TableGrid)]
-        pairs = [(*b.left, *b.right) for b in self.table.blocks if isinstance(b, tables.Pairs)]
+        grids = [block.frame for block in self.blocks if isinstance(block, tables.TableGrid)]
+        pairs = [(*b.left, *b.right) for b in self.blocks if isinstance(b, tables.Pairs)]
         heads = [pd.DataFrame({"value": dict(rows)}, index=[k for k, _ in rows]) for rows in pairs]
         return [*heads, *(frame.copy() for frame in grids if frame is not None)]
 
@@ -689,7 +685,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     for section in ([head], estimates, *ends):
         for i, part in enumerate(section):
             blocks += [tables.Rule("-" if i else "="), *part]
-    return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
+    return Summary(view.title, tuple(blocks), tables.ALERTS[view.kind])
 
 
 ON_FULL = ("Periods", "Instrument", "Treated (noisy)", "Outcome bounds")
@@ -852,4 +848,4 @@ def compared(
     legend = tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",))
     blocks = (tables.Rule("="), grid, tables.Rule("="), legend)
     worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
-    return Comparison(tables.Table(title, blocks, tables.ALERTS[worst]), frame, stats, alpha)
+    return Comparison(title, blocks, tables.ALERTS[worst], frame, stats, alpha)

@@ -228,11 +228,6 @@ def share_percent(share: float) -> str:
     return f"{100 * share:.0f}%" if abs(share) < 1e6 else number(share, 3)
 
 
-def count(value: float) -> str:
-    """A (noisy) count, to the nearest whole number."""
-    return fixed(value, 0) if abs(value) < 10**FIXED_WIDTH else number(value)
-
-
 def confidence(alpha: float) -> str:
     """The level of an interval, ``"95%"``."""
     return f"{100 * (1 - alpha):.4g}%"
@@ -482,15 +477,6 @@ class Prose:
 TableBlock: TypeAlias = Rule | Pairs | TableGrid | Prose
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """A title and blocks; `alert` is printed first and last in every format."""
-
-    title: str
-    blocks: tuple[TableBlock, ...]
-    alert: str = ""
-
-
 # -- from frames to grids --------------------------------------------------------------------------
 
 Filled: TypeAlias = tuple[TableColumn, Iterable[str]]
@@ -594,11 +580,12 @@ def fit_grids(
 
 
 def noisy_counts(frame: pd.DataFrame) -> list[Filled]:
-    """The columns treated and control."""
-    return [
-        (TableColumn(arm, words=f"{arm} (noisy count)"), map(count, frame[arm]))
-        for arm in ("treated", "control")
-    ]
+    """The columns treated and control, to the nearest whole number."""
+    columns = list[Filled]()
+    for arm in ("treated", "control"):
+        texts = [fixed(n, 0) if abs(n) < 10**FIXED_WIDTH else number(n) for n in frame[arm]]
+        columns.append((TableColumn(arm, words=f"{arm} (noisy count)"), texts))
+    return columns
 
 
 def source_grid(

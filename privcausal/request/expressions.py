@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -79,8 +78,7 @@ def checked_name(name: str) -> str:
 # From text to call
 
 
-@dataclass(frozen=True)
-class TypedCall:
+class TypedCall(NamedTuple):
     """A call as typed, its syntax tree, and the columns behind placeholder names in the tree."""
 
     text: str
@@ -286,7 +284,13 @@ def arithmetic(call: TypedCall, node: ast.expr, columns: list[str], depth: int =
         case ast.BinOp() if type(node.op) in _OPERATORS:
             return _operation(call, node.op, inside(node.left), inside(node.right))
         case ast.Call(func=ast.Name(id=name), args=[part], keywords=[]) if name in CALLABLE:
-            return inside(part) if name == "I" else _elementary(call, name, inside(part))
+            value = inside(part) if name == "I" else _number(call, inside(part))
+            if name != "I" and value.number is not None:
+                function = math.fabs if name == "abs" else getattr(math, name)
+                value = Value(_computed(call, function, value.number), total=True)
+            elif name != "I":
+                value = value._replace(total=value.total and name in _TOTAL)
+            return value
         case ast.Call():
             raise call.refuse(advice(path_of(node.func) or "?", node.args))
     return _logic(call, node, inside)
@@ -347,14 +351,6 @@ def _operation(call: TypedCall, op: ast.operator, left: Value, right: Value) -> 
     if left.number is None or right.number is None:
         return Value(None, total, cuts=cuts)
     return Value(_computed(call, _OPERATORS[type(op)], left.number, right.number), total=True)
-
-
-def _elementary(call: TypedCall, name: str, inner: Value) -> Value:
-    inner = _number(call, inner)
-    if inner.number is None:
-        return inner._replace(total=inner.total and name in _TOTAL)
-    function = math.fabs if name == "abs" else getattr(math, name)
-    return Value(_computed(call, function, inner.number), total=True)
 
 
 def _computed(call: TypedCall, function: Callable[..., Any], *numbers: float) -> float:

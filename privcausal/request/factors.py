@@ -11,7 +11,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -34,8 +34,7 @@ from privcausal.typing import Integers, Mask, Matrix, Vector
 # Declared subgroups: their notation, and the rows that belong to them.
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """Rows with `column == level`, or with `column` compared to a number."""
 
     column: str
@@ -43,8 +42,7 @@ class Condition:
     value: str | float
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """A declared subgroup: the rows of all its comparisons."""
 
     place: Place
@@ -132,7 +130,7 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
                 groups.append(Group(Place(column, label), (Condition(column, "==", label),)))
         else:
             parts = (_checked(part, str(group.place), schema[part.column]) for part in group.parts)
-            groups.append(replace(group, parts=tuple(parts)))
+            groups.append(group._replace(parts=tuple(parts)))
     seen = set()
     for group in groups:
         if (rows := frozenset(group.parts)) in seen:
@@ -168,7 +166,7 @@ def _checked(part: Condition, label: str, domain: Domain) -> Condition:
             f"Group {label!r} uses an undeclared level. Declared levels: "
             f"{', '.join(domain.labels)}."
         )
-    return replace(part, value=value)
+    return part._replace(value=value)
 
 
 def group_mask(group: Group, frame: Mapping[str, Vector | Integers], schema: Schema) -> Mask:
@@ -194,8 +192,7 @@ _COMPARE = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Partitions:
+class Partitions(NamedTuple):
     """Sets of groups that partition the rows: their sums add up to the sum over all rows."""
 
     # One row per set, shape (q, 1 + G): 1 for all rows, -1 for each group of the set. Multiplied by

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -247,10 +247,47 @@ class CausalFormula:
     instruments: tuple[str, ...] = ()
     # The second column of an outcome ``Surv(time, event)``; otherwise an empty name
     event: str = ""
+    # `terms`, `factors`: of the modifiers, then of the controls
+    terms: tuple[Term, ...] = field(init=False, repr=False, compare=False)
+    factors: tuple[Factor, ...] = field(init=False, repr=False, compare=False)
+    # `causes`, `coded`: treatment and instruments; and columns that are 0/1 unless they are
+    # declared, which are these and the event
+    causes: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    coded: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # All columns of the formula: outcome, treatment, then others in order of first use
+    variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # `effect_variables`, `categorical`: columns that may modify the effect, and columns inside C()
+    effect_variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    categorical: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # The variable compared given the covariates: the instrument if any, or the treatment. A
+    # regression has none.
+    assigned: str = field(init=False, repr=False, compare=False)
+    # Reference labels named in the formula, and labels listed in it, by column
+    references: dict[str, str] = field(init=False, repr=False, compare=False)
+    levels: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    # The outcome's name, or its function as a user would type it
+    effect_on: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         outcome, treatment = self.outcome, self.treatment
-        right = [name for term in self.terms for name in term.variables]
+        terms, causes = self.modifiers + self.controls, [treatment, *self.instruments]
+        right = [name for term in terms for name in term.variables]
+        factors, coded = [f for term in terms for f in term.factors], [*causes, self.event]
+        labels = (f.variables[0] for f in factors if f.kind in LABEL_KINDS)
+        typed = outcome if self.response is None else str(self.response)
+        vars(self).update(
+            terms=terms,
+            factors=tuple(factors),
+            causes=tuple(filter(None, causes)),
+            coded=tuple(filter(None, coded)),
+            variables=expressions.unique((outcome, *filter(None, coded), *right)),
+            effect_variables=expressions.unique(v for t in self.modifiers for v in t.variables),
+            categorical=expressions.unique(labels),
+            assigned=self.instruments[0] if self.instruments else treatment,
+            references={f.variables[0]: f.ref for f in factors if f.ref is not None},
+            levels={f.variables[0]: f.levels for f in factors if f.levels},
+            effect_on=f"Surv({outcome}, {self.event})" if self.event else typed,
+        )
         if outcome == treatment:
             raise FormulaError(
                 f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'."
@@ -279,25 +316,7 @@ class CausalFormula:
                 f"The treatment {treatment!r} is also among the covariates. Remove it there. The "
                 "effect already varies with every modifier."
             )
-        check_terms(self.terms)
-        # names that formulaic would confuse with one another inside a function
-        functions = [f for f in self.factors if f.kind != "numeric"]
-        functions += [self.response] if self.response is not None else []
-        called = {name for f in functions for names in _CALLED.findall(f.expr) for name in names}
-        for name in self.variables:
-            if name in called:
-                raise FormulaError(
-                    f"{name!r} is both a column and a function here. Rename the column."
-                )
-        aliases = {name: name for name in self.variables}
-        for name in (v for f in functions for v in f.variables):
-            # If two names share an alias, formulaic makes a random one and finds no state saved
-            # under it. It would then learn that state from the rows.
-            if aliases.setdefault(expressions.alias(name), name) != name:
-                raise FormulaError(
-                    f"The column names {name!r} and {aliases[expressions.alias(name)]!r} are too "
-                    "similar to be used in functions. Rename one."
-                )
+        check_terms(self)
 
     @classmethod
     def parse(
@@ -406,46 +425,6 @@ class CausalFormula:
         return cls(text, y, "", _terms(parts[0], factors, texts), (), response)
 
     @property
-    def assigned(self) -> str:
-        """The variable compared given the covariates: the instrument if any, or the treatment.
-
-        A regression has no such variable.
-        """
-        return self.instruments[0] if self.instruments else self.treatment
-
-    @property
-    def causes(self) -> tuple[str, ...]:
-        """The treatment and its instruments."""
-        return tuple(filter(None, (self.treatment, *self.instruments)))
-
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """Columns that are 0/1 unless they are declared: treatment, instruments and event."""
-        return (*self.causes, *filter(None, [self.event]))
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """Modifiers, then controls."""
-        return self.modifiers + self.controls
-
-    @property
-    def factors(self) -> list[Factor]:
-        return [factor for term in self.terms for factor in term.factors]
-
-    @property
-    def effect_on(self) -> str:
-        """The outcome's name, or its function as a user would type it."""
-        if self.event:
-            return f"Surv({self.outcome}, {self.event})"
-        return self.outcome if self.response is None else str(self.response)
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """All columns of the formula: outcome, treatment, then others in order of first use."""
-        covariates = [name for term in self.terms for name in term.variables]
-        return expressions.unique((self.outcome, *self.coded, *covariates))
-
-    @property
     def rest(self) -> tuple[str, ...]:
         """The columns that ``.`` denotes."""
         tokens = tokens_of(self.text)
@@ -454,26 +433,6 @@ class CausalFormula:
         read = {"name": bare_factor, "call": call_factor}
         used = {v for t in tokens if t.kind in read for v in read[t.kind](t.text).variables}
         return tuple(name for name in self.variables if name not in used)
-
-    @property
-    def effect_variables(self) -> tuple[str, ...]:
-        """The columns that may modify the effect."""
-        return expressions.unique(name for term in self.modifiers for name in term.variables)
-
-    @property
-    def categorical(self) -> tuple[str, ...]:
-        """The columns used inside C()."""
-        return expressions.unique(f.variables[0] for f in self.factors if f.kind in LABEL_KINDS)
-
-    @property
-    def references(self) -> dict[str, str]:
-        """Reference labels named in the formula, by column."""
-        return {f.variables[0]: f.ref for f in self.factors if f.ref is not None}
-
-    @property
-    def levels(self) -> dict[str, tuple[str, ...]]:
-        """Labels listed in the formula, by column."""
-        return {f.variables[0]: f.levels for f in self.factors if f.levels}
 
     def __str__(self) -> str:
         return self.text
@@ -499,11 +458,11 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
 # Checks of the whole formula
 
 
-def check_terms(terms: Sequence[Term]) -> None:
-    """Raise `FormulaError` for too many terms, or for terms with too many factors."""
-    if len(terms) > MAX_TERMS:
+def check_terms(formula: CausalFormula) -> None:
+    """Refuse too many terms or factors, and names that formulaic would confuse in a function."""
+    if len(formula.terms) > MAX_TERMS:
         raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
-    for term in terms:
+    for term in formula.terms:
         if len(term.factors) > MAX_INTERACTION:
             raise FormulaError(
                 f"{expressions.short(term.name)} is an interaction of more than "
@@ -520,6 +479,21 @@ def check_terms(terms: Sequence[Term]) -> None:
                 f"{expressions.short(term.name)}: The functions of cr, cs and cc sum to 1, so "
                 "their products with a factor repeat that factor. Write cr(x, df=5, "
                 "constraints='center')."
+            )
+    functions = [f for f in formula.factors if f.kind != "numeric"]
+    functions += [formula.response] if formula.response is not None else []
+    called = {name for f in functions for names in _CALLED.findall(f.expr) for name in names}
+    for name in formula.variables:
+        if name in called:
+            raise FormulaError(f"{name!r} is both a column and a function here. Rename the column.")
+    aliases = {name: name for name in formula.variables}
+    for name in (v for f in functions for v in f.variables):
+        # If two names share an alias, formulaic makes a random one and finds no state saved
+        # under it. It would then learn that state from the rows.
+        if aliases.setdefault(expressions.alias(name), name) != name:
+            raise FormulaError(
+                f"The column names {name!r} and {aliases[expressions.alias(name)]!r} are too "
+                "similar to be used in functions. Rename one."
             )
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,17 +38,16 @@ class Axis:
     hi: float = 1.0
     parts: int = 0
     cuts: tuple[float, ...] = ()
+    size: int = field(init=False, repr=False, compare=False)
+    # Ends of all intervals, shape (size + 1,)
+    ends: Vector = field(init=False, repr=False, compare=False)
 
-    @property
-    def size(self) -> int:
-        return len(self.labels) or self.parts or len(self.cuts) + 1
-
-    @property
-    def ends(self) -> Vector:
-        """Ends of all intervals, shape (size + 1,)."""
+    def __post_init__(self) -> None:
+        size = len(self.labels) or self.parts or len(self.cuts) + 1
+        ends = np.array([self.lo, *self.cuts, self.hi])
         if self.parts:
-            return np.linspace(self.lo, self.hi, self.parts + 1)
-        return np.array([self.lo, *self.cuts, self.hi])
+            ends = np.linspace(self.lo, self.hi, self.parts + 1)
+        vars(self).update(size=size, ends=ends)
 
     def part(self, values: Vector | Integers) -> Integers:
         """Part of each cleaned value, counted from 0; -1 for an undeclared label."""
@@ -95,18 +94,16 @@ class Product:
     """All combinations of the parts of some features."""
 
     axes: tuple[Axis, ...]
+    variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    description: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return tuple(axis.name for axis in self.axes)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod([axis.size for axis in self.axes], dtype=np.int64))
-
-    @property
-    def description(self) -> str:
-        return " x ".join(f"{axis.size} of {axis.name}" for axis in self.axes)
+    def __post_init__(self) -> None:
+        sizes = [axis.size for axis in self.axes]
+        names = tuple(axis.name for axis in self.axes)
+        parts = (f"{size} of {name}" for size, name in zip(sizes, names, strict=True))
+        size = int(np.prod(sizes, dtype=np.int64))
+        vars(self).update(variables=names, size=size, description=" x ".join(parts))
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         """Cell of each row, counted from 0, shape (n,); -1 for an undeclared label."""
@@ -147,18 +144,14 @@ class Tabulated:
     # Value of the function (a cell number) at each cell of the grid; -1 for no cell
     cells: Integers
     names: tuple[str, ...]
+    variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    description: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return self.grid.variables
-
-    @property
-    def size(self) -> int:
-        return len(self.names)
-
-    @property
-    def description(self) -> str:
-        return f"{self.size} cells of a function of {', '.join(self.variables)}"
+    def __post_init__(self) -> None:
+        names, size = self.grid.variables, len(self.names)
+        text = f"{size} cells of a function of {', '.join(names)}"
+        vars(self).update(variables=names, size=size, description=text)
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         place = self.grid.cell(frame)
@@ -172,14 +165,13 @@ class Tabulated:
         return np.array([where[self.cells == k].mean(axis=0) for k in range(self.size)])
 
 
-@dataclass(frozen=True)
-class Coordinates:
+class Coordinates(NamedTuple):
     """A row's features as a point: numbers in [-1, 1], labels at a corner (each 0 or 1)."""
 
     schema: Schema
     variables: tuple[str, ...]
 
-    @cached_property
+    @property
     def size(self) -> int:
         domains = [self.schema[name] for name in self.variables]
         return sum(len(d.labels) if isinstance(d, Levels) else 1 for d in domains)
@@ -205,18 +197,14 @@ class Nearest:
 
     coordinates: Coordinates
     centres: Matrix
+    variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    description: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return self.coordinates.variables
-
-    @property
-    def size(self) -> int:
-        return len(self.centres)
-
-    @property
-    def description(self) -> str:
-        return f"{self.size} private clusters of {', '.join(self.variables)}"
+    def __post_init__(self) -> None:
+        names, size = self.coordinates.variables, len(self.centres)
+        text = f"{size} private clusters of {', '.join(names)}"
+        vars(self).update(variables=names, size=size, description=text)
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         z = self.coordinates.of(frame)

@@ -64,6 +64,11 @@ class Stage:
     # Whether its epsilon and delta are left out of the total, because a part with other rows is
     # charged at least as much
     free: bool = False
+    # `heading`, `query`: name of the stage in the budget table, and its query
+    heading: str = field(init=False, repr=False, compare=False)
+    query: str = field(init=False, repr=False, compare=False)
+    # Whether the charge of an equally expensive part covers this stage
+    parallel: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.rho <= 0 and self.epsilon <= 0:
@@ -74,21 +79,10 @@ class Stage:
         object.__setattr__(self, "name", str(self.name))  # files hold plain text
         if self.charged < 0:
             object.__setattr__(self, "charged", self.rho)
-
-    @property
-    def heading(self) -> str:
-        """The name of its stage in the budget table."""
-        return self.name.partition(": ")[0]
-
-    @property
-    def query(self) -> str:
-        """The query of the stage."""
-        return self.name.partition(": ")[2] or self.name
-
-    @property
-    def parallel(self) -> bool:
-        """Whether the charge of an equally expensive part covers this stage."""
-        return self.charged < self.rho or self.free
+        heading, _, query = self.name.partition(": ")
+        object.__setattr__(self, "heading", heading)
+        object.__setattr__(self, "query", query or self.name)
+        object.__setattr__(self, "parallel", self.charged < self.rho or self.free)
 
 
 @dataclass(frozen=True)
@@ -110,8 +104,20 @@ class Plan:
     # so that rho is mu^2 / 2
     gdp: bool = False
     most_rows: int = 0  # Maximum number of rows that the learner can use; 0 for no limit
+    # Totals in pico-units
+    rho: int = field(init=False, repr=False, compare=False)
+    epsilon: int = field(init=False, repr=False, compare=False)
+    delta: int = field(init=False, repr=False, compare=False)
+    # Whether all costs are in epsilon alone
+    pure: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        rho = sum(s.charged for s in self.stages)
+        epsilon, delta = (
+            sum(getattr(s, of) for s in self.stages if not s.free) for of in ("epsilon", "delta")
+        )
+        pure = rho == 0 and delta == 0
+        vars(self).update(rho=rho, epsilon=epsilon, delta=delta, pure=pure)
         names = [s.name for s in self.stages]
         if len(set(names)) != len(names):
             raise BudgetError("Two stages of a plan have the same name.")
@@ -137,22 +143,10 @@ class Plan:
             if part == "all" or dear or not all(s.parallel for s in members):
                 raise BudgetError(f"The stages of part {part!r} are not covered by the charges.")
 
-    @property
-    def rho(self) -> int:
-        return sum(s.charged for s in self.stages)
-
     def cost(self, stage: Stage) -> Cost:
         """The ledger's charge for a stage."""
         epsilon, delta = (0, 0) if stage.free else (stage.epsilon, stage.delta)
         return Cost(stage.charged, epsilon, delta, self.gdp and stage.rho > 0)
-
-    @property
-    def epsilon(self) -> int:
-        return sum(s.epsilon for s in self.stages if not s.free)
-
-    @property
-    def delta(self) -> int:
-        return sum(s.delta for s in self.stages if not s.free)
 
     def stage(self, key: StageKey) -> Stage:
         for stage in self.stages:
@@ -162,11 +156,6 @@ class Plan:
 
     def has(self, key: StageKey) -> bool:
         return any(s.name == key for s in self.stages)
-
-    @property
-    def pure(self) -> bool:
-        """Whether all costs are in epsilon alone."""
-        return self.rho == 0 and self.delta == 0
 
     def sql(self, dialect: str = "duckdb", table: str = "data") -> str:
         """Return SQL for the exact aggregates by cell and arm, to be run by the data holder.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, TypedDict, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, SchemaError, is_number, named
@@ -111,6 +110,8 @@ class Trust:
     unit: str | None = None
     max_rows: int = 1
     panel: Panel | None = None
+    # The protected unit as text: ``"row"``, or ``"patient_id (at most 3 rows)"``
+    protected: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("neighbors", self.neighbors, get_args(Neighbors))
@@ -122,6 +123,9 @@ class Trust:
             )
         if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
             raise BudgetError("unit= must be the name of a column.")
+        protected = "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
+        protected = protected if self.panel is None else f"{self.unit} (all rows)"
+        object.__setattr__(self, "protected", protected)
 
     @classmethod
     def of(cls, neighbors: Any, unit: Any, max_rows: Any) -> Trust:
@@ -133,13 +137,6 @@ class Trust:
                 f"unit={unit!r}, max_rows=5. With max_rows=1, only the first row is used."
             )
         return trust
-
-    @property
-    def protected(self) -> str:
-        """The protected unit as text: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
-        if self.panel is not None:
-            return f"{self.unit} (all rows)"
-        return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
 
 
 @dataclass(frozen=True)
@@ -344,77 +341,87 @@ class Request:
     horizon: float | None = None
     # Number of rows, if it is public. It divides the budget, and never what is computed.
     nobs: int | None = None
+    # All estimands, and the averages and the ratios among them, the first one requested first
+    estimands: tuple[Special | Average | OfMeans, ...] = field(
+        init=False, repr=False, compare=False
+    )
+    averages: tuple[Average, ...] = field(init=False, repr=False, compare=False)
+    ratios: tuple[Ratio, ...] = field(init=False, repr=False, compare=False)
+    divides: bool = field(
+        init=False, repr=False, compare=False
+    )  # Whether a score may divide by an estimated propensity
+    # Columns that a row needs: it counts as zero if one of their values is missing
+    needed: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # Columns of a unit's row that the table does not have
+    wide: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # Columns that identify the unit and the cluster of a row
+    keys: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    # Labels of a treatment with more than two arms, the reference first; otherwise empty
+    arms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # `per_unit`: whether the treatment is numeric, so that effects are per unit of treatment
+    # `dose`: whether the compared variable, the treatment or its only instrument, is numeric
+    per_unit: bool = field(init=False, repr=False, compare=False)
+    dose: bool = field(init=False, repr=False, compare=False)
+    # Whether all terms are averages from one release of their scores
+    jointly: bool = field(init=False, repr=False, compare=False)
+    # Whether effects and limits are clipped to the width of the outcome's bounds
+    bounded: bool = field(init=False, repr=False, compare=False)
+    # Whether terms are coefficients, without a treatment
+    regression: bool = field(init=False, repr=False, compare=False)
+    # Effects, then mean outcomes. A regression and an event study have terms of their own.
+    terms: tuple[ResultTerm, ...] = field(init=False, repr=False, compare=False)
+    # Domains of the table's columns. They describe the outcome, not its change.
+    declared: Schema = field(init=False, repr=False, compare=False)
 
-    @property
-    def estimands(self) -> tuple[Special | Average | OfMeans, ...]:
-        """All estimands, the first requested average first."""
-        return self.estimand, *self.more
-
-    @property
-    def averages(self) -> tuple[Average, ...]:
-        """The averages requested, the first one first."""
-        return tuple(a for a in self.estimands if a in AVERAGES)
-
-    @property
-    def ratios(self) -> tuple[Ratio, ...]:
-        return tuple(r for r in self.estimands if r in RATIOS)
-
-    @cached_property
-    def arms(self) -> tuple[str, ...]:
-        """Labels of a treatment with more than two arms, the reference first; otherwise empty."""
-        domain = self.schema.get(self.formula.treatment)
-        labels = domain.labels if isinstance(domain, Levels) else ()
+    def __post_init__(self) -> None:
+        formula, panel, estimands = self.formula, self.trust.panel, (self.estimand, *self.more)
+        averages = tuple(a for a in estimands if a in AVERAGES)
+        # columns
+        extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
+        wide = panel.wide if isinstance(panel, Staggered) else ()
+        extra += [panel.cohort, *wide] if isinstance(panel, Staggered) else []
+        keys = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
+        declared = self.schema
+        if panel is not None:
+            columns = {name: domain for name, domain in declared.domains if name not in wide}
+            declared = Schema(columns, declared.complete).with_columns(panel.outcome.columns)
+        # arms and doses; several instruments have clips of their own
+        treatment = self.schema.get(formula.treatment)
+        labels = treatment.labels if isinstance(treatment, Levels) else ()
         several = self.mode == "proven" and self.estimand in ("ATE", "PLR") and len(labels) > 2
-        return labels if several else ()
-
-    @cached_property
-    def per_unit(self) -> bool:
-        """Whether the treatment is numeric, so that effects are per unit of treatment."""
-        domain = self.schema.get(self.formula.treatment)
-        return self.estimand in SLOPES and isinstance(domain, Interval)
-
-    @cached_property
-    def dose(self) -> bool:
-        """Whether the compared variable, the treatment or its only instrument, is numeric."""
-        if len(self.formula.instruments) > 1:  # they have clips of their own
-            return False
-        domain = self.schema.get(self.formula.assigned)
-        return self.estimand in SLOPES and isinstance(domain, Interval)
-
-    @property
-    def jointly(self) -> bool:
-        """Whether all terms are averages from one release of their scores."""
-        several = bool(self.arms) and self.estimand == "ATE"
-        return bool(self.more) or several or self.estimand == COHORTS
-
-    @property
-    def bounded(self) -> bool:
-        """Whether effects and limits are clipped to the width of the outcome's bounds."""
-        return self.mode == "proven" and not self.per_unit and self.estimand != "LATE"
-
-    @property
-    def divides(self) -> bool:
-        """Whether a score may divide by an estimated propensity."""
-        return self.estimand not in SLOPES
-
-    @property
-    def regression(self) -> bool:
-        """Whether the fit is a regression: its terms are coefficients, without a treatment."""
-        return self.estimand in REGRESSIONS
-
-    @property
-    def terms(self) -> tuple[ResultTerm, ...]:
-        """Effects, then mean outcomes. A regression and an event study have terms of their own."""
-        if self.formula.instruments:
-            return late_terms(self.formula.instruments)
-        if self.estimand in (*REGRESSIONS, COHORTS):
-            return ()
-        names = [f"{self.formula.treatment}[T.{arm}]" for arm in self.arms[1:]]
-        arms = self.arms if self.estimand == "ATE" else ()
+        arms = labels if several else ()
+        per_unit = self.estimand in SLOPES and isinstance(treatment, Interval)
+        numeric = isinstance(self.schema.get(formula.assigned), Interval)
+        dose = self.estimand in SLOPES and numeric and len(formula.instruments) < 2
+        # terms
+        names = [f"{formula.treatment}[T.{arm}]" for arm in arms[1:]] or averages or ["ATE"]
+        compared = arms if self.estimand == "ATE" else ()
         if {*OF_MEANS} & {*self.more}:
-            arms = "0", "1"
-        means = (ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
-        return (*(ResultTerm("effect", of) for of in names or self.averages or ["ATE"]), *means)
+            compared = "0", "1"
+        terms = [ResultTerm("effect", name) for name in names]
+        terms += [ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(compared)]
+        if formula.instruments:
+            terms = [*late_terms(formula.instruments)]
+        elif self.estimand in (*REGRESSIONS, COHORTS):
+            terms = []
+        jointly = bool(self.more) or (several and self.estimand == "ATE")
+        vars(self).update(
+            estimands=estimands,
+            averages=averages,
+            ratios=tuple(r for r in estimands if r in RATIOS),
+            divides=self.estimand not in SLOPES,
+            needed=tuple(dict.fromkeys([*formula.variables, *extra])),
+            wide=wide,
+            keys={role: column for role, column in keys.items() if column},
+            arms=arms,
+            per_unit=per_unit,
+            dose=dose,
+            jointly=jointly or self.estimand == COHORTS,
+            bounded=self.mode == "proven" and not per_unit and self.estimand != "LATE",
+            regression=self.estimand in REGRESSIONS,
+            terms=tuple(terms),
+            declared=declared,
+        )
 
     @property
     def arm_clip(self) -> float:
@@ -452,14 +459,6 @@ class Request:
         return {name: value for name, (value, default) in options.items() if value != default}
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """Columns that a row needs: it counts as zero if one of their values is missing."""
-        extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
-        if isinstance(self.trust.panel, Staggered):
-            extra += [self.trust.panel.cohort, *self.wide]
-        return tuple(dict.fromkeys([*self.formula.variables, *extra]))
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """All columns of a row of the table."""
         extra = [self.trust.unit] if self.trust.unit else []
@@ -467,30 +466,10 @@ class Request:
         return tuple(name for name in every if name not in self.wide)
 
     @property
-    def wide(self) -> tuple[str, ...]:
-        """Columns of a unit's row that the table does not have."""
-        return self.trust.panel.wide if isinstance(self.trust.panel, Staggered) else ()
-
-    @property
     def read(self) -> tuple[str, ...]:
         """All columns of the table that the call reads, including periods and clusters."""
         times = [self.trust.panel.time] if self.trust.panel else []
         return tuple(dict.fromkeys([*self.columns, *times, *self.keys.values()]))
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """Columns that identify the unit and the cluster of a row."""
-        columns = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
-        return {role: column for role, column in columns.items() if column}
-
-    @property
-    def declared(self) -> Schema:
-        """Domains of the table's columns. They describe the outcome, not its change."""
-        panel, schema = self.trust.panel, self.schema
-        if panel is None:
-            return schema
-        columns = {name: schema[name] for name in schema if name not in self.wide}
-        return Schema(columns, schema.complete).with_columns(panel.outcome.columns)
 
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Columns of labels in an untyped table; see `Schema.label_columns`."""

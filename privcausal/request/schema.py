@@ -201,6 +201,8 @@ class Interval:
     lo: float
     hi: float
     natural: bool = field(default=False, kw_only=True, repr=False)
+    width: float = field(init=False, repr=False, compare=False)
+    mid: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         lo: Any = self.lo
@@ -240,14 +242,8 @@ class Interval:
         object.__setattr__(self, "lo", float(self.lo))
         object.__setattr__(self, "hi", float(self.hi))
         object.__setattr__(self, "natural", bool(self.natural))
-
-    @property
-    def width(self) -> float:
-        return self.hi - self.lo
-
-    @property
-    def mid(self) -> float:
-        return self.lo + self.width / 2
+        object.__setattr__(self, "width", self.hi - self.lo)
+        object.__setattr__(self, "mid", self.lo + self.width / 2)
 
 
 @dataclass(frozen=True)
@@ -289,6 +285,7 @@ class Levels:
     values: tuple[str, ...]
     other: bool
     numeric: bool = field(default=False, repr=False, compare=False)
+    labels: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __init__(self, values: object, other: bool = False) -> None:
         keys, numeric = _label_keys(values)
@@ -301,10 +298,7 @@ class Levels:
             )
         object.__setattr__(self, "values", tuple(k for k in keys if k != OTHER))
         object.__setattr__(self, "other", other or OTHER in keys)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return (*self.values, OTHER) if self.other else self.values
+        object.__setattr__(self, "labels", (*self.values, OTHER) if self.other else self.values)
 
 
 @named

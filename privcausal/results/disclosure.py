@@ -260,7 +260,7 @@ class Disclosed(ReleasedFit):
         ]
         line, head = tables.Rule("="), tables.Pairs("The guarantee", left, right)
         content: tuple[tables.TableBlock, ...] = (line, head, line, *blocks, line)
-        return Summary(tables.Table("Privacy Label", content, tables.ALERTS[view.kind]))
+        return Summary("Privacy Label", content, tables.ALERTS[view.kind])
 
     def registry(
         self,
@@ -416,7 +416,7 @@ def checklist(
         for head, texts in parts.items()
     ]
     title, line = "Checklist Based on NIST SP 800-226", tables.Rule("=")
-    return Summary(tables.Table(title, (line, *blocks, line), tables.ALERTS["proven"]))
+    return Summary(title, (line, *blocks, line), tables.ALERTS["proven"])
 
 
 BIAS_DISCLOSURE = (

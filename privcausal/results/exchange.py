@@ -411,10 +411,7 @@ class Exchange(hypotheses.Tested):
         text = stat_text(self, key)
         return int(text.replace(",", "")) if key == "N" and text else text
 
-    @property
-    def __maketables_depvar__(self) -> str:
-        return self.estimate.plan.request.formula.effect_on
-
+    __maketables_depvar__ = property(lambda self: self.estimate.plan.request.formula.effect_on)
     __maketables_stat_labels__ = property(lambda _: dict(STATS))
     __maketables_default_stat_keys__ = property(lambda _: list(SHOWN_FACTS))
     __maketables_vcov_info__ = property(lambda _: {"vcov_type": "with privacy noise"})

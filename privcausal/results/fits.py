@@ -45,7 +45,6 @@ CATE_KINDS = ("effect", "uplift")
 """Kinds of plots for effects that depend on covariates."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Result(exchange.Exchange, disclosure.Disclosed):
     """A finished fit: released numbers and functions of these numbers; no rows.
 
@@ -602,17 +601,16 @@ class RegressionResult(Result):
         column, outcome = numeric[0], outcome_name(self.plan.request, schema)
         names = [tables.relabelled(name, labels) for name in (column, outcome)]
 
-        def line() -> pd.DataFrame:
-            points = dict[str, Any]()
-            for name in self.estimate.design.variables:
-                domain, points[name] = schema[name], 0
-                if isinstance(domain, Interval):
-                    points[name] = (domain.lo + domain.hi) / 2
-                    if name == column:
-                        points[name] = np.linspace(domain.lo, domain.hi, frames.CURVE_GRID)
-                elif domain.labels:
-                    points[name] = domain.labels[0]
-            return self.predict(pd.DataFrame(points).set_index(column, drop=False), alpha)
+        points = dict[str, Any]()
+        for name in self.estimate.design.variables:
+            domain, points[name] = schema[name], 0
+            if isinstance(domain, Interval):
+                points[name] = (domain.lo + domain.hi) / 2
+                if name == column:
+                    points[name] = np.linspace(domain.lo, domain.hi, frames.CURVE_GRID)
+            elif domain.labels:
+                points[name] = domain.labels[0]
+        line = partial(self.predict, pd.DataFrame(points).set_index(column, drop=False), alpha)
 
         def draw(ax: Any) -> Any:
             frame, interval = line(), f"{tables.confidence(alpha)} interval at each point"

@@ -241,7 +241,7 @@ def ledger_summary(ledger: accounting.Ledger) -> summary.Summary:
     listed = (tables.Prose(queries, "Queries"), line) if queries else ()
     blocks = (line, head, line, grid, line, *listed, cost, line)
     alert = tables.ALERTS["published" if spent.kind == "published" else "proven"]
-    return summary.Summary(tables.Table("Privacy Ledger", blocks, alert))
+    return summary.Summary("Privacy Ledger", blocks, alert)
 
 
 def ledger_line(ledger: accounting.Ledger | None) -> str | None:

@@ -98,7 +98,7 @@ class Contrasts(Printed):
         )
         note = FREE + together * self.simultaneous
         blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((note,)))
-        return Summary(tables.Table("Contrasts", blocks, tables.ALERTS[self.kind]))
+        return Summary("Contrasts", blocks, tables.ALERTS[self.kind])
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
         """The table as LaTeX, as for a fit's summary."""

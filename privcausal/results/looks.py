@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -171,11 +172,8 @@ class Sensitivity(Printed):
     @property
     def frame(self) -> pd.DataFrame:
         """`bounds` for confounders equally strong for outcome and treatment; index: strength."""
-        return self._frame(CONFOUNDER_SHARES)
-
-    def _frame(self, shares: Sequence[float]) -> pd.DataFrame:
-        rows = [self.bounds(share, share) for share in shares]
-        return pd.DataFrame(rows, index=pd.Index(list(shares), name="strength"))
+        rows = [self.bounds(share, share) for share in CONFOUNDER_SHARES]
+        return pd.DataFrame(rows, index=pd.Index(CONFOUNDER_SHARES, name="strength"))
 
     @property
     def sentence(self) -> str:
@@ -196,7 +194,9 @@ class Sensitivity(Printed):
     def plot_data(self) -> pd.DataFrame:
         """The numbers behind `plot`: strength, and the columns of `bounds`."""
         most = min(0.95, max(0.15, 1.5 * float(self.robustness["estimate"])))
-        return self._frame(np.linspace(0, most, SENSITIVITY_POINTS).tolist()).reset_index()
+        shares = np.linspace(0, most, SENSITIVITY_POINTS).tolist()
+        frame = pd.DataFrame([self.bounds(share, share) for share in shares])
+        return frame.set_axis(pd.Index(shares, name="strength")).reset_index()
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the possible estimates by the strength of the confounder."""
@@ -233,7 +233,7 @@ class Sensitivity(Printed):
             tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE)),
         )
         title = "Sensitivity to Unmeasured Confounding"
-        return Summary(tables.Table(title, blocks, tables.ALERTS[self.kind]))
+        return Summary(title, blocks, tables.ALERTS[self.kind])
 
     def __repr__(self) -> str:
         estimate, interval = self.robustness
@@ -251,7 +251,9 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     request, row = result.plan.request, result._table(alpha).iloc[0]
     if words_of(request).in_set:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
-    design_effect = averages.design_effect
+    # S follows from the variance of the estimate. That variance was multiplied by the design effect
+    # if a unit or a cluster may have several rows.
+    variance, design_effect = float(averages.sampling[0, 0]), averages.design_effect
     if request.weights is not None:
         design_effect *= averages.weighting
     stronger = replace(averages, remainder=np.hypot(averages.remainder, averages.strong))
@@ -262,7 +264,7 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
         estimate=float(row["estimate"]),
         conf_low=float(row["conf_low"]),
         conf_high=float(row["conf_high"]),
-        scale=effects.scale_of(float(averages.sampling[0, 0]), averages.size, design_effect),
+        scale=math.sqrt(max(variance, 0.0) * averages.size / design_effect),
         alpha=alpha,
         kind=result.guarantee.kind,
         randomised=request.propensity is not None or not adjusts,
@@ -322,7 +324,7 @@ class _Look(Printed):
         cost = tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),))
         end = tables.Rule("-"), tables.Prose((head + guarantee.statement,)), line
         blocks = line, *content, line, tables.budget_grid(self.budget), cost, *end
-        return Summary(tables.Table(self.title, blocks, tables.ALERTS[guarantee.kind]))
+        return Summary(self.title, blocks, tables.ALERTS[guarantee.kind])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.guarantee.short}>"
@@ -517,14 +519,12 @@ class Uplift(_Look):
 
     def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
         """Draw the curve with its band, and the random line."""
-        frame = self.plot_data(kind, alpha)
+        frame = self.frame(kind, alpha)
         return plots.uplift_plot(
             frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind]
         )
 
-    def plot_data(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
-        """The numbers behind `plot`: `frame`."""
-        return self.frame(kind, alpha)
+    plot_data = frame
 
     def summary(self, alpha: float = 0.05) -> Summary:
         """The areas: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""

@@ -99,13 +99,6 @@ class Question:
             )
         return cls(rows, epsilons, float(width), alpha, power)
 
-    @property
-    def sought(self) -> str:
-        """``"eps"`` or ``"n"`` if it follows from the half-width, otherwise empty."""
-        if self.width is None:
-            return ""
-        return "eps" if self.rows else "n"
-
     def points(self, planner: Planner) -> Points:
         """The (n, eps) to plan: as requested, or with one of them found from the half-width."""
         if self.width is None:
@@ -417,7 +410,7 @@ class PlanResult(Printed):
         last = tables.Prose((" ".join(notes),))
         blocks = line, head, line, _grid(self, frame), line, *reading, assumptions, line, last
         title = ESTIMANDS[first].title if first in ESTIMANDS else EVENT_STUDY.title
-        return Summary(tables.Table(f"Plan of a {title}", blocks))
+        return Summary(f"Plan of a {title}", blocks, alert="")
 
     def checklist(self) -> Summary:
         """NIST SP 800-226 checklist for one planned fit, with a reference for each answer.
@@ -501,10 +494,10 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
         effect = tables.clean(forecast.terms[forecast.lead])
     elif result.planner.request.estimand == COHORTS:
         effect = "the overall effect"
-    if question.sought:
+    if question.width is not None:
         lines.append(
-            f"{question.sought} is close to the smallest value with a half-width of at most "
-            f"{tables.point_text(question.width or 0.0)} at the upper end of the range."
+            f"{'eps' if question.rows else 'n'} is close to the smallest value with a half-width "
+            f"of at most {tables.point_text(question.width)} at the upper end of the range."
         )
     nuisances = result.planner.has_nuisances
     errors = "nuisances: standard errors from sampling, privacy noise, and the nuisance models"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -53,52 +54,44 @@ from privcausal.vault.sources import cell_table, files, memory, spark, stored
 # sums are exact, and parts depend on the unit's name.
 
 
-@dataclass(frozen=True)
 class Changes:
     """Rules for reading rows and for combining the rows of each unit. Holds no rows.
 
     With cohorts, a unit's row has its cohort and an outcome in each period.
     """
 
-    # Domains of period, outcome, and treatment, in this order. They are used to clean these
-    # columns.
-    domains: Mapping[str, Domain]
-    # All columns that are read, and how each is read. The unit's column comes first.
-    labels: Mapping[str, memory.AsLabels]
-    columns: tuple[str, ...]  # Columns of a unit's row that are copied without a change
-    schema: Any  # Names and types of `record`
-    # With cohorts, names of the outcome in all periods but the first
-    wide: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, request: Request, header: Header) -> Changes:
+    def __init__(self, request: Request, header: Header) -> None:
         import pyarrow as pa
 
         panel, formula, schema = request.trust.panel, request.formula, request.schema
         assert panel is not None
-        wide: tuple[str, ...] | None = None
+        # Domains of period, outcome, and treatment, in this order, to clean these columns
         domains: dict[str, Domain] = {panel.time: schema[panel.time]}
+        # With cohorts, names of the outcome in all periods but the first
+        self.wide: tuple[str, ...] | None = None
         if isinstance(panel, Staggered):
             domains |= panel.outcome.columns
-            wide = panel.wide
+            self.wide = panel.wide
         else:
             arms = schema.get(formula.treatment)
             coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
             domains[formula.outcome] = panel.outcome[formula.outcome]
             domains[formula.treatment] = coded if isinstance(coded, Binary) else Binary()
-        # All columns of the request are read.
+        # All columns of the request are read; how each is read. The unit's column comes first.
         labels: dict[str, memory.AsLabels] = dict.fromkeys(request.keys.values(), "units")
         for name in request.read:
             domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
             labelled = kind == "text" or (kind != "bool" and name in request.formula.categorical)
             labels.setdefault(name, labelled if domain is None else reads_labels(domain, kind))
+        # Columns of a unit's row that are copied without a change
         (_, *others), (time, outcome, *_) = labels, domains
-        columns = tuple(name for name in others if name not in (time, outcome))
-        kinds = [pa.large_string() if labels[name] else pa.float64() for name in columns]
+        self.columns = tuple(name for name in others if name not in (time, outcome))
+        # Names and types of `record`
+        kinds = [pa.large_string() if labels[name] else pa.float64() for name in self.columns]
         fields = [("unit", pa.large_string())]
         fields += [(name, pa.float64()) for name in ("p", "y", "t")[: len(domains)]]
         fields += [(f"k{at}", kind) for at, kind in enumerate(kinds)]
-        return cls(domains, labels, columns, pa.schema(fields), wide)
+        self.domains, self.labels, self.schema = domains, labels, pa.schema(fields)
 
     def record(self, columns: Mapping[str, RawColumn]) -> Any:
         """An Arrow batch of rows: the unit, period p (0, 1, ...), y, t, and k0, k1, ...
@@ -149,13 +142,13 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     Rows in memory give a table in memory. For files, relations, and queries, which are streamed
     once, DuckDB holds the table in memory. On Spark, the table is another DataFrame.
     """
-    how = Changes.of(request, rows.header)
+    how = Changes(request, rows.header)
     made: spark.Spark | memory.Memory | stored.Stored
     if isinstance(rows, spark.Spark):
         made = _on_spark(rows, how)
     else:
-        opened = rows._opened if isinstance(rows, stored.Stored) else stored.Connections()
-        work, wanted = opened.new(), tuple(how.labels.items())
+        opened = rows._opened if isinstance(rows, stored.Stored) else ExitStack()
+        work, wanted = stored.database(opened), tuple(how.labels.items())
         # Rows in memory share one list of labels, so they form one block.
         size = max(rows.size(), 1) if rows.held else stored.STREAM
         records = (how.record(columns) for _, columns in rows.blocks(wanted, size))

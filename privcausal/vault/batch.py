@@ -27,16 +27,6 @@ class RawColumn(Opaque):
     labels: tuple[str, ...] = ()
 
 
-class RawBatch(Opaque):
-    """Columns of a block before their domains are known. `keep` marks the rows that may be used."""
-
-    __slots__ = ("columns", "keep")
-
-    def __init__(self, columns: Mapping[str, RawColumn], keep: Mask) -> None:
-        self.columns = columns
-        self.keep = keep
-
-
 class Batch(Opaque):
     """Rows ready for row maps. All values are defined for every row.
 
@@ -209,10 +199,15 @@ def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:
 # -- parts of the rows, independent of their values ------------------------------------------
 
 
-def part_names(plan: Plan) -> list[str]:
-    """Names of the parts of the rows, in the order used by the stages."""
-    named = [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
-    return ["nuisance", *named] if named == ["effect"] else named
+def part_numbers(plan: Plan) -> dict[str, int | None]:
+    """Names and numbers of the parts of the rows, in the order used by the stages.
+
+    The number of all rows together is None.
+    """
+    names = [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
+    if names == ["effect"]:
+        names = ["nuisance", "effect"]
+    return {"all": None} | {name: number for number, name in enumerate(names)}
 
 
 def part_shares(plan: Plan) -> tuple[float, ...]:
@@ -221,13 +216,10 @@ def part_shares(plan: Plan) -> tuple[float, ...]:
     if split == "disjoint":
         of = {s.part: s.rows for s in plan.stages}
         # An estimator that reads its half of the rows directly has no stage.
-        return tuple(of.get(part, 1.0 - sum(of.values())) for part in part_names(plan))
+        return tuple(
+            of.get(part, 1.0 - sum(of.values())) for part in part_numbers(plan) if part != "all"
+        )
     return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
-
-
-def part_number(plan: Plan, part: str) -> int | None:
-    """The number of a part of the rows, or None for all rows."""
-    return None if part == "all" else part_names(plan).index(part)
 
 
 def dealt(

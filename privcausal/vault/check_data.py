@@ -7,9 +7,9 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ _MISSING = "is ignored (incomplete row)"
 _REFUSED = "the fit stops with an error"
 
 
-@dataclass(frozen=True, eq=False)
-class Finding:
+class Finding(NamedTuple):
     """One problem of one column, and the positions (from 0) of the affected rows."""
 
     column: str
@@ -48,14 +47,7 @@ class Finding:
     problem: str
     consequence: str
     # None are affected if the problem is one of the whole column.
-    positions: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def __post_init__(self) -> None:
-        self.positions.setflags(write=False)
-
-    @property
-    def examples(self) -> tuple[int, ...]:
-        return tuple(self.positions[:SHOWN_ROWS].tolist())
+    positions: Integers = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,10 +71,11 @@ class Findings(Strict):
         """
         import pandas as pd
 
-        lines = [
-            (f.column, f.kind, f.problem, f.consequence, len(f.positions), f.examples)
-            for f in self.found
-        ]
+        lines = []
+        for f in self.found:
+            examples = tuple(f.positions[:SHOWN_ROWS].tolist())
+            line = (f.column, f.kind, f.problem, f.consequence, len(f.positions), examples)
+            lines.append(line)
         index = pd.RangeIndex(len(lines), name=BANNER)
         return pd.DataFrame(lines, index, columns=list(FINDING_COLUMNS))
 
@@ -174,6 +167,7 @@ def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
         findings.append(Finding(name, kind, "text with numeric bounds", _REFUSED))
     for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
         if len(rows):
+            rows.setflags(write=False)
             findings.append(Finding(name, kind, problem, consequence, rows))
     return findings or [Finding(name, kind, NO_PROBLEM, "")]
 
@@ -253,7 +247,8 @@ def _absent(column: RawColumn) -> Mask:
 def _texts(finding: Finding) -> Sequence[str]:
     """The six cells of a line. Names and levels are untrusted: control characters are escaped."""
     count = len(finding.positions)
-    examples = ", ".join(map(str, finding.examples)) + (", ..." if count > SHOWN_ROWS else "")
+    more = ", ..." if count > SHOWN_ROWS else ""
+    examples = ", ".join(map(str, finding.positions[:SHOWN_ROWS])) + more
     cells = (finding.column, finding.kind, finding.problem, finding.consequence)
     texts = (text if text.isprintable() else repr(text) for text in cells)
     short = (text if len(text) <= 60 else f"{text[:57]}..." for text in texts)

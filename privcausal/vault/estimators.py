@@ -84,8 +84,8 @@ def unit_columns(rows: Rows, design: Design) -> Matrix:
 
 
 def learn_nuisances(
-    wanted: Estimators,
-    rows: Matrix,
+    wanted: Estimators | functions.NuisanceTriple,
+    rows: Rows,
     t: Vector,
     y: Vector,
     *,
@@ -93,26 +93,30 @@ def learn_nuisances(
     clip: float,
     bounds: tuple[float, float],
 ) -> functions.NuisanceTriple:
-    """Fit e(x), mu_0(x), and mu_1(x) on rows of `unit_columns`. The fit is defined for all rows.
+    """Fit e(x), mu_0(x), and mu_1(x) on these rows, unless they are given.
 
-    e is clipped to [clip, 1 - clip], and mu to the outcome's `bounds`.
+    The fit is defined for all rows. e is clipped to [clip, 1 - clip], and mu to the outcome's
+    `bounds`.
     """
+    if isinstance(wanted, functions.NuisanceTriple):
+        return wanted
     from sklearn.base import clone
 
+    x = unit_columns(rows, design)
     # Fit unfitted copies, so that the user's own objects do not learn from the rows.
     e, arms = wanted.known, np.unique(t)
     if e is None and len(arms) < 2:  # A classifier's error would reveal this.
         share = float(arms[0]) if len(arms) else 0.5
         e = functions.Constant(min(max(share, clip), 1 - clip))
     elif e is None:
-        classifier = clone(wanted.propensity, safe=False).fit(rows, t.astype(np.int64))
+        classifier = clone(wanted.propensity, safe=False).fit(x, t.astype(np.int64))
         e = FittedEstimators(classifier, design, clip, 1 - clip, "predict_proba")
     means: list[functions.Function] = []
     for arm in (0, 1):
         if not (t == arm).any():
             means.append(functions.Constant(0.5 * sum(bounds)))
             continue
-        regressor = clone(wanted.outcome, safe=False).fit(rows[t == arm], y[t == arm])
+        regressor = clone(wanted.outcome, safe=False).fit(x[t == arm], y[t == arm])
         means.append(FittedEstimators(regressor, design, *bounds))
     return functions.NuisanceTriple(e, *means)
 

@@ -8,9 +8,9 @@ whole numbers without rounding. `Exit.noisy` adds noise according to the stage's
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -114,30 +114,18 @@ class Mechanism(Query):
         """Exact sums over the batch, shape (m,)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Together:
-    """Sums of several mechanisms in one pass, each over its own parts of the rows (None: all)."""
+SummedQueries: TypeAlias = Sequence[tuple[Mechanism, tuple[int | None, ...]]]
+"""Mechanisms, and the parts of the rows that each is summed over (None: all rows)."""
 
-    queries: tuple[tuple[Mechanism, tuple[int | None, ...]], ...]
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of sums of each mechanism."""
-        return tuple(len(parts) * len(m.units) for m, parts in self.queries)
-
-    @property
-    def width(self) -> int:
-        """Largest number of columns in any matrix that a mechanism builds from the rows."""
-        return max(getattr(getattr(m, "features", None), "size", 0) for m, _ in self.queries)
-
-    def integers(self, batch: Batch) -> Integers:
-        """Exact sums over the batch, concatenated by mechanism and then by part."""
-        sums = [
-            mechanism.integers(batch if part is None else batch.only(part))
-            for mechanism, parts in self.queries
-            for part in parts
-        ]
-        return np.concatenate(sums)
+def sums_together(queries: SummedQueries, batch: Batch) -> Integers:
+    """Exact sums over the batch, concatenated by mechanism and then by part."""
+    sums = [
+        mechanism.integers(batch if part is None else batch.only(part))
+        for mechanism, parts in queries
+        for part in parts
+    ]
+    return np.concatenate(sums)
 
 
 class Solution(Query):
@@ -257,12 +245,8 @@ class Exit:
         query = noise.NoiseQuery(name, np.ones(len(whole)), UNKNOWN, float(sd / unit * SAFETY))
         return np.asarray(self.noisy(whole, query) * unit)
 
-    def release(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
-        """The noisy answer to one query, in natural units, and its charge."""
-        noisy = self.noisy(exact, self._noise_of(stage, mechanism))
-        return self.with_charge(stage, mechanism, noisy * mechanism.units)
-
-    def _noise_of(self, stage: Stage, mechanism: Query) -> noise.NoiseQuery:
+    def noise_of(self, stage: Stage, mechanism: Query) -> noise.NoiseQuery:
+        """Noise of one query at the cost of its stage."""
         law: noise.Law = "gaussian" if stage.rho else "laplace"
         moved = mechanism.sensitivity if stage.rho else mechanism.l1_sensitivity
         return self.noise_query(
@@ -271,7 +255,7 @@ class Exit:
 
     def with_charge(self, stage: Stage, mechanism: Query, values: Vector) -> Release:
         """A noisy answer with its noise and its charge, which follow from stage and query."""
-        query, units = self._noise_of(stage, mechanism), mechanism.units
+        query, units = self.noise_of(stage, mechanism), mechanism.units
         name, spread = mechanism.name, query.scale
         if query.law == "laplace":
             name = "discrete Laplace"

@@ -65,6 +65,20 @@ class NoiseSource(Protocol):
         """
 
 
+def standard_deviation(query: NoiseQuery) -> Vector:
+    """Standard deviation of a query's noise, shape (m,).
+
+    The discrete Laplace distribution has variance 1 / (2 sinh(1/(2b))^2). The variance of the
+    discrete Gaussian is below its squared scale. The difference is negligible for scales of 1 or
+    more.
+    """
+    scale = query.scale / query.weights
+    if query.law == "gaussian":
+        return np.asarray(scale)
+    with np.errstate(over="ignore"):  # At a tiny scale, the noise is zero.
+        return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
+
+
 class OperatingSystem:
     """Discrete noise by OpenDP (Canonne, Kamath, and Steinke 2020, Algorithms 2 and 3)."""
 
@@ -93,8 +107,7 @@ class OperatingSystem:
             noisy[at] = np.array(sampler(whole), np.float64) / factor
         return noisy
 
-    def sd(self, query: NoiseQuery) -> Vector:
-        return standard_deviation(query)
+    sd = staticmethod(standard_deviation)
 
     def entropy(self) -> int:
         return int.from_bytes(os.urandom(16), "little")
@@ -111,20 +124,6 @@ class OperatingSystem:
         last = np.frombuffer(os.urandom(8 * len(tied)), np.uint64) >> np.uint64(8)
         heads[tied] = last < rest
         return heads
-
-
-def standard_deviation(query: NoiseQuery) -> Vector:
-    """Standard deviation of a query's noise, shape (m,).
-
-    The discrete Laplace distribution has variance 1 / (2 sinh(1/(2b))^2). The variance of the
-    discrete Gaussian is below its squared scale. The difference is negligible for scales of 1 or
-    more.
-    """
-    scale = query.scale / query.weights
-    if query.law == "gaussian":
-        return np.asarray(scale)
-    with np.errstate(over="ignore"):  # At a tiny scale, the noise is zero.
-        return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
 
 
 @lru_cache(maxsize=512)

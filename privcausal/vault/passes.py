@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import chain
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -29,13 +30,12 @@ from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import (
     Batch,
     Layout,
-    RawBatch,
     dealt,
     first_rows,
     part_shares,
     reads_labels,
 )
-from privcausal.vault.exit import ExactSum, Mechanism, Together
+from privcausal.vault.exit import ExactSum, SummedQueries, sums_together
 from privcausal.vault.guard import Opaque
 from privcausal.vault.queries.cells import CellSums, ColumnHistograms, SurvivalScore
 from privcausal.vault.sources import memory
@@ -212,9 +212,10 @@ class Passes(Opaque):
 
     def _marked(self, wanted: memory.Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
         """Blocks of rows, with a mask of kept rows and the part of each row."""
-        blocks = memory.at_least_one(
-            self._rows.blocks(wanted, BATCH if rows is None else rows), wanted
-        )
+        blocks = self._rows.blocks(wanted, BATCH if rows is None else rows)
+        # A table without rows has one block, which goes through the same steps as any other.
+        first = next(blocks, (slice(0, 0), memory.no_rows(wanted)))
+        blocks = chain([first], blocks)
         if self._marks is not None:
             return self._marks.beside(blocks)
         return ((at, columns, self._keep[at], self._part[at]) for at, columns in blocks)
@@ -229,48 +230,40 @@ class Passes(Opaque):
 
     def raw_sum(self, mechanism: ColumnHistograms) -> Integers:
         """The sum over raw columns of all rows."""
-        wanted = tuple((name, False) for name in mechanism.columns)
+        weight = () if mechanism.weight is None else (mechanism.weight,)
+        wanted = tuple((name, False) for name in (*mechanism.variables, *weight))
         if isinstance(self._rows, Spark):
-            return self._sent(RemoteSum(mechanism, wanted, None))
+            return self._sent(mechanism, len(mechanism.units), wanted, None)
         total, done = ExactSum(len(mechanism.units)), 0
         for _, columns, keep, _ in self._marked(wanted):
-            total.add(mechanism.integers(RawBatch(columns, keep)))
+            total.add(mechanism.integers(columns, keep))
             done += len(keep)
             self._progress.rows(done, self._rows)
         return total.value()
 
-    def sums(
-        self, queries: Sequence[tuple[Mechanism, tuple[int | None, ...]]]
-    ) -> list[list[Integers]]:
-        """The sums of each mechanism over parts of the rows (None: all), in one pass over them."""
+    def sums(self, queries: SummedQueries) -> list[list[Integers]]:
+        """The sums of each mechanism over its parts of the rows, in one pass over them."""
         if isinstance(self._rows, Aggregates):
             table = self._rows.table
             cells = [mechanism for mechanism, _ in queries if isinstance(mechanism, CellSums)]
             count, steps = table.count.ravel(), table.steps.ravel()
             return [[mechanism.entries(count, steps, np.zeros(2))] for mechanism in cells]
-        together = Together(tuple(queries))
+        sizes = [len(parts) * len(mechanism.units) for mechanism, parts in queries]
         if isinstance(self._rows, Spark):
-            unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
-            job = RemoteSum(
-                together,
-                self._wanted,
-                self._layout,
-                shares=self._shares,
-                entropy=self._entropy,
-                unit=unit,
-            )
-            total = self._sent(job)
+            total = self._sent(queries, sum(sizes), self._wanted, self._layout)
         else:
-            total = self._summed(together)
-        sums = np.split(total, np.cumsum(together.sizes)[:-1])
+            total = self._summed(queries, sum(sizes))
+        sums = np.split(total, np.cumsum(sizes)[:-1])
         return [np.split(s, len(parts)) for s, (_, parts) in zip(sums, queries, strict=True)]
 
-    def _summed(self, together: Together) -> Integers:
+    def _summed(self, queries: SummedQueries, size: int) -> Integers:
         """The sums over rows that are read here, in threads if there are many."""
         thread, free, taken = threading.local(), self._spaces, list[Space]()
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
         before, self._values = self._values, {}
-        keeps_matrices = self._keeps and self._rows.size() * together.width <= KEEP_NUMBERS
+        # The largest number of columns in any matrix that a mechanism builds from the rows
+        width = max(getattr(getattr(m, "features", None), "size", 0) for m, _ in queries)
+        keeps_matrices = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
 
         def worked(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
             if not hasattr(thread, "space"):
@@ -282,7 +275,7 @@ class Passes(Opaque):
                 batch.rows.cache |= before.pop(at, {})
                 batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
-                    sums = together.integers(batch)
+                    sums = sums_together(queries, batch)
             if remembers:  # Keep arrays of `memo`. Values that this pass did not use are dropped.
                 self._values[at] = {
                     key: entry
@@ -291,7 +284,7 @@ class Passes(Opaque):
                 }
             return sums, batch
 
-        total, done, made = ExactSum(sum(together.sizes)), 0, []
+        total, done, made = ExactSum(size), 0, []
         blocks: Iterable[MarkedBlock | Batch] = self._batches or self._marked(self._wanted)
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
         results = map(worked, blocks) if threads == 1 else in_threads(worked, blocks, threads)
@@ -323,10 +316,26 @@ class Passes(Opaque):
 
     # -- sums computed by Spark's executors --------------------------------------------------
 
-    def _sent(self, job: RemoteSum) -> Integers:
+    def _sent(
+        self,
+        queries: SummedQueries | ColumnHistograms,
+        size: int,
+        wanted: tuple[tuple[str, bool], ...],
+        layout: Layout | None,
+    ) -> Integers:
         """Sums that Spark's executors compute over their own rows."""
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
+        parts = layout is not None and len(self._shares) > 1
+        job = RemoteSum(
+            queries,
+            size,
+            wanted,
+            layout,
+            shares=self._shares,
+            entropy=self._entropy,
+            unit=trust.unit if parts else None,
+        )
         # Run the job on no rows first. An error here occurs for every table, so it does not depend
         # on which executors have rows.
         unit = memory.no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import FunctionType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -89,8 +88,12 @@ class PublishedAte:
         """(tau_DP, V/n), each rounded to a fine public grid."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # Suppress warnings: an estimator's warning may describe values of the rows.
-            nuisance = nuisances_on(
-                self.nuisances, self.design, self.outcome, self.clip, *stacked(batches)
+            nuisance = estimators.learn_nuisances(
+                self.nuisances,
+                *stacked(batches),
+                design=self.design,
+                clip=self.clip,
+                bounds=(self.outcome.lo, self.outcome.hi),
             )
             score = Aipw(nuisance, self.outcome, self.clip)
             values = np.concatenate([score(batch)[batch.complete] for batch in batches])
@@ -117,22 +120,6 @@ class PublishedAte:
             for sign, mu, p in ((1.0, mu1, e), (-1.0, mu0, 1 - e))
         ]
         return np.asarray(np.max(ends, axis=0))
-
-
-def nuisances_on(
-    wanted: estimators.Estimators | NuisanceTriple,
-    design: Design,
-    outcome: Outcome,
-    clip: float,
-    rows: Rows,
-    t: Vector,
-    y: Vector,
-) -> NuisanceTriple:
-    """Nuisance models fitted on these rows, unless they are given."""
-    if isinstance(wanted, NuisanceTriple):
-        return wanted
-    x, bounds = estimators.unit_columns(rows, design), (outcome.lo, outcome.hi)
-    return estimators.learn_nuisances(wanted, x, t, y, design=design, clip=clip, bounds=bounds)
 
 
 def stacked(batches: Sequence[Batch]) -> tuple[Rows, Vector, Vector]:
@@ -203,9 +190,33 @@ class Supremum:
         return max(self._climb(value, points[k]) for k in highest)
 
     def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
+        """The largest `value` found from a starting point."""
+        from scipy.optimize import minimize
+
+        smooth = np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
+        k = len(smooth)
+        above, below = 1 + np.arange(k), 1 + k + np.arange(k)
+
+        def slope(u: Vector, point: Vector) -> tuple[float, Vector]:
+            # The point at `u`, then a step up and a step down in each smooth variable.
+            points = np.tile(point, (2 * k + 1, 1))
+            points[:, smooth] = u
+            points[above, smooth] = np.minimum(u + HALF_DIFFERENCE, 1.0)
+            points[below, smooth] = np.maximum(u - HALF_DIFFERENCE, 0.0)
+            values = value(self._rows(points))
+            width = points[above, smooth] - points[below, smooth]
+            return -float(values[0]), -(values[above] - values[below]) / width
+
         best = float(value(self._rows(point[None]))[0])
         for _ in range(LEVEL_ROUNDS):
-            point, best = self._ascend(value, point, best)
+            # L-BFGS-B in the variables that range over intervals
+            if k:
+                top = minimize(
+                    slope, point[smooth], (point,), "L-BFGS-B", jac=True, bounds=[(0, 1)] * k
+                )
+                if -top.fun > best:
+                    point, best = point.copy(), -float(top.fun)
+                    point[smooth] = top.x
             # Every point that differs in the value of one discrete variable.
             others = []
             for j, values in enumerate(self._values):
@@ -221,37 +232,6 @@ class Supremum:
                 break
             point, best = others[heights.argmax()], float(heights.max())
         return best
-
-    def _ascend(
-        self, value: Callable[[Rows], Vector], point: Vector, best: float
-    ) -> tuple[Vector, float]:
-        """L-BFGS-B in the variables that range over intervals."""
-        from scipy.optimize import minimize
-
-        smooth = np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
-        if not len(smooth):
-            return point, best
-
-        k = len(smooth)
-        above, below = 1 + np.arange(k), 1 + k + np.arange(k)
-
-        def slope(u: Vector) -> tuple[float, Vector]:
-            # The point at `u`, then a step up and a step down in each smooth variable.
-            points = np.tile(point, (2 * k + 1, 1))
-            points[:, smooth] = u
-            points[above, smooth] = np.minimum(u + HALF_DIFFERENCE, 1.0)
-            points[below, smooth] = np.maximum(u - HALF_DIFFERENCE, 0.0)
-            values = value(self._rows(points))
-            width = points[above, smooth] - points[below, smooth]
-            return -float(values[0]), -(values[above] - values[below]) / width
-
-        bounds = [(0, 1)] * k
-        top = minimize(slope, point[smooth], jac=True, method="L-BFGS-B", bounds=bounds)
-        if not -top.fun > best:
-            return point, best
-        higher = point.copy()
-        higher[smooth] = top.x
-        return higher, -float(top.fun)
 
     def _rows(self, points: Matrix) -> Rows:
         """Points as rows, with their design columns if these are plain."""
@@ -354,10 +334,15 @@ class _Published:
     name = "discrete Gaussian"
 
     def _fitted(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
+        self, batches: Sequence[Batch], stage: SecondStage, queries: Rows
     ) -> tuple[NuisanceTriple, FittedStage, int]:
-        nuisance = nuisances_on(
-            self.nuisances, self.design, self.outcome, self.clip, *stacked(first)
+        first, second = ([batch.only(part) for batch in batches] for part in (0, 1))
+        nuisance = estimators.learn_nuisances(
+            self.nuisances,
+            *stacked(first),
+            design=self.design,
+            clip=self.clip,
+            bounds=(self.outcome.lo, self.outcome.hi),
         )
         rows, t, y = stacked([*first, *second] if self.whole else second)
         rho, target = second_stage_scores(self.weight, nuisance.values(rows), t, y)
@@ -392,17 +377,11 @@ class PublishedAnswers(_Published):
 
     query = "effect at the queries"
 
-    @property
-    def size(self) -> int:
-        return len(self.queries)
-
-    def answer(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Vector:
+    def answer(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Vector:
         """Noisy effects at the queries, shape (d,)."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # Suppress warnings: an estimator's warning may describe values of the rows.
-            nuisance, fitted, size = self._fitted(first, second, self.second, self.queries)
+            nuisance, fitted, size = self._fitted(batches, self.second, self.queries)
             gamma = Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(nuisance, fitted, rows)
             )
@@ -451,14 +430,12 @@ class PublishedProcess(_Published):
         q = self.features.frequencies.shape[1]
         return float((math.sqrt(2 * math.pi) * self.features.bandwidth) ** -q)
 
-    def process(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Process:
+    def process(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Process:
         """g and its noise, to be queried point by point. The process itself is secret."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             model = Ridge(self.features, self.ridge / self.density)
             none = Rows({}, 0).with_scaled(self.design, np.zeros((0, len(self.design))))
-            _, fitted, size = self._fitted(first, second, model, none)
+            _, fitted, size = self._fitted(batches, model, none)
         # r of Eq. 19
         epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
         ends = np.array([self.clip, 1 - self.clip])
@@ -475,14 +452,8 @@ class PublishedCurve(PublishedProcess):
 
     queries: Rows
 
-    @property
-    def size(self) -> int:
-        return len(self.queries)
-
-    def answer(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Vector:
-        return self.process(first, second, stage, add_noise).ask(self.queries)
+    def answer(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Vector:
+        return self.process(batches, stage, add_noise).ask(self.queries)
 
 
 @dataclass(eq=False, repr=False)
@@ -506,39 +477,36 @@ class Process(Opaque):
     _answers: dict[bytes, float] = field(default_factory=dict)
 
     def ask(self, rows: Rows) -> Vector:
-        """Noisy effects at points, one after another, shape (n,)."""
-        z = np.ascontiguousarray(rows.scaled(self.features.design)[:, self.features.columns])
-        for point, g in zip(z, self.fitted.g(rows), strict=True):
-            if (key := point.tobytes()) not in self._answers:
-                self._answers[key] = g + self.scale * self._noise(point)
-        return np.array([self._answers[point.tobytes()] for point in z])
+        """Noisy effects at points, one after another, shape (n,).
 
-    def _noise(self, point: Vector) -> float:
-        """U at a point given U at the earlier points.
-
-        Let C = R R' be the covariance at the earlier points, and U = R u there. The value is
-        w'u + sd u' for R w = K(., point). This is the conditional distribution given U, since
+        Let C = R R' be the covariance at the earlier points, and U = R u there. U at the next point
+        is w'u + sd u' for R w = K(., point). This is the conditional distribution given U, since
         C^-1 U = R'^-1 u.
         """
-        # The next row of R, shape (points so far + 1,).
-        if self._points:
-            v = self.density * self.features.kernel(np.array(self._points), point)
-            w = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
-            # a lower limit, in case points are close together
-            left = max(self.density - float(w @ w), 1e-9 * self.density)
-            row = np.append(w, math.sqrt(left))
-        else:
-            row = np.array([math.sqrt(self.density)])
-        unit = 2.0**-ONE_FACTOR
-        standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
-        noise: float = float(row[:-1] @ self._standard) + row[-1] * standard
-        self._points.append(point)
-        self._standard.append(standard)
-        k = len(row)
-        if k > len(self._root):  # The storage doubles when it is full.
-            self._root = np.pad(self._root, (0, k))
-        self._root[k - 1, :k] = row
-        return noise
+        z = np.ascontiguousarray(rows.scaled(self.features.design)[:, self.features.columns])
+        for point, g in zip(z, self.fitted.g(rows), strict=True):
+            if point.tobytes() in self._answers:
+                continue
+            # The next row of R, shape (points so far + 1,).
+            if self._points:
+                v = self.density * self.features.kernel(np.array(self._points), point)
+                w = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
+                # a lower limit, in case points are close together
+                left = max(self.density - float(w @ w), 1e-9 * self.density)
+                row = np.append(w, math.sqrt(left))
+            else:
+                row = np.array([math.sqrt(self.density)])
+            unit = 2.0**-ONE_FACTOR
+            standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
+            noise = float(row[:-1] @ self._standard) + row[-1] * standard
+            self._points.append(point)
+            self._standard.append(standard)
+            k = len(row)
+            if k > len(self._root):  # The storage doubles when it is full.
+                self._root = np.pad(self._root, (0, k))
+            self._root[k - 1, :k] = row
+            self._answers[point.tobytes()] = g + self.scale * noise
+        return np.array([self._answers[point.tobytes()] for point in z])
 
 
 # -- second stages; a fitted stage serves one mechanism and is then discarded ------------------
@@ -553,13 +521,6 @@ class FittedStage(Opaque):
 
     g: Callable[[Rows], Vector]
     influence: Callable[[Rows], Vector]
-
-
-class SecondStage(ABC):
-    """Learns g from weights rho and weighted pseudo-outcomes rho phi."""
-
-    @abstractmethod
-    def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -582,7 +543,7 @@ class Affine(_Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Ridge(SecondStage):
+class Ridge:
     """g = f(x)'w minimizing (1/n) sum rho (phi - g)^2 + ridge ||w||^2: Corollaries 1 and 2.
 
     On the kernel's basis this is kernel ridge regression: h(x) = (L_rho + lambda I)^-1 K(., x) at
@@ -609,7 +570,7 @@ class Ridge(SecondStage):
 
 
 @dataclass(frozen=True, eq=False)
-class ExactRidge(_Columns, SecondStage):
+class ExactRidge(_Columns):
     """Corollary 2 on the Gaussian kernel itself: g = K(., X) a, (RK + n ridge I) a = rho phi.
 
     h(x) = (K(., x) - K(., X) (RK + n ridge I)^-1 R K(X, x)) / ridge at the queries. Time grows with
@@ -647,7 +608,7 @@ _PUBLIC_SEED = 20_250_601
 
 
 @dataclass(frozen=True, eq=False)
-class TanhNetwork(_Columns, SecondStage):
+class TanhNetwork(_Columns):
     """g by Adam on the mean weighted squared error; h by the exact Jacobian and Hessian.
 
     h(x) = 2 J(queries) (H + damping I)^-1 grad g(x) (Corollary 1). H is the Hessian of the mean
@@ -684,6 +645,10 @@ class TanhNetwork(_Columns, SecondStage):
             return np.asarray(np.linalg.norm(slopes @ moves.T, axis=1))
 
         return FittedStage(g, influence)
+
+
+SecondStage: TypeAlias = Ridge | ExactRidge | TanhNetwork
+"""Learns g from weights rho and weighted pseudo-outcomes rho phi."""
 
 
 def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:
@@ -873,10 +838,6 @@ class PublishedLogits(Named):
     name = "objective perturbation"
     label = "logistic regression by arm, p = {self.polynomials.size}"
 
-    @property
-    def size(self) -> int:
-        return 2 * self.polynomials.size
-
     def law(self, epsilon: float) -> tuple[float, float]:
         """beta and Lambda."""
         share = epsilon / (2 if self.neighbors == "substitute" else 1)
@@ -884,15 +845,13 @@ class PublishedLogits(Named):
         ridge = ridge if self.C is None else 1 / self.C
         return share - math.log1p(CURVATURE / ridge), ridge
 
-    def answer(
-        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
-    ) -> Vector:
+    def answer(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Vector:
         """Coefficients of phi, control before treated, shape (2 p,)."""
         beta, ridge = self.law(stage.epsilon / PICO)
         length = math.sqrt(self.polynomials.bound)  # phi_j^2 <= |phi_j|
         coefficients = []
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            both, t, y = stacked([*first, *second])
+            both, t, y = stacked([b.only(part) for part in (0, 1) for b in batches])
             phi = self.polynomials.of(both.frame)
             for arm in (0, 1):
                 b = drawn(self.polynomials.size, add_noise) / beta
@@ -1054,10 +1013,10 @@ def _fit_by_rows(fit: Any) -> Callable[..., Any]:
             "creates its bins differently. Use weighting='interpret'."
         )
 
-    def by_rows(*args: Any, **options: Any) -> Any:
-        return bins(*args, **{**options, "sample_weight": None})
-
-    names = {**fit.__globals__, "construct_bins": by_rows}
+    names = {
+        **fit.__globals__,
+        "construct_bins": lambda *args, **options: bins(*args, **options | {"sample_weight": None}),
+    }
     copied = FunctionType(fit.__code__, names, fit.__name__, fit.__defaults__, fit.__closure__)
     copied.__kwdefaults__ = fit.__kwdefaults__
     return copied

@@ -25,11 +25,16 @@ from privcausal.vault import noise
 from privcausal.vault.admission import Source
 from privcausal.vault.exit import Query
 from privcausal.vault.noise import NoiseQuery
-from privcausal.vault.published import PublishedAte
+from privcausal.vault.published import (
+    PublishedAnswers,
+    PublishedAte,
+    PublishedCurve,
+    PublishedLogits,
+)
 from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.sums import ClusterSquares
 from privcausal.vault.sources.memory import Memory
-from privcausal.vault.vault import Answerable, Claim, Vault
+from privcausal.vault.vault import Answerable, Vault
 
 LATTICE, MULTIPLIER = 2039, 436
 """A rank-one lattice (Korobov) with a prime number of points. Every coordinate is uniform. Any two
@@ -76,7 +81,10 @@ class Typical(noise.OperatingSystem):
         self._queries += 1
         if query.name == ClusterSquares.label:
             exact = exact * np.r_[np.repeat(self._stretch[0], len(exact) - 1), self._stretch[1]]
-        shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
+        # A fixed, random-looking pattern of +-1: fractional parts of k^2 sqrt(2)
+        k = np.arange(1.0, len(exact) + 1) + 1000.0 * self._queries
+        upper = (k * np.sqrt(5.0) / 2 + k**2 * np.sqrt(2.0)) % 1.0 >= 0.5
+        shift = self._sign * np.where(upper, 1.0, -1.0) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))
 
     def entropy(self) -> int:
@@ -85,12 +93,6 @@ class Typical(noise.OperatingSystem):
     def coins(self, size: int, rate: float) -> Mask:
         """Select row i if a whole number lies in (rate (i - 1), rate i]."""
         return np.diff(np.floor(rate * np.arange(size + 1.0))) > 0
-
-
-def _signs(query: int, size: int) -> Vector:
-    """A fixed, random-looking pattern of +-1, shape (size,): fractional parts of k^2 sqrt(2)."""
-    k = np.arange(1.0, size + 1) + 1000.0 * query
-    return np.where((k * np.sqrt(5.0) / 2 + k**2 * np.sqrt(2.0)) % 1.0 < 0.5, -1.0, 1.0)
 
 
 # -- invented rows ---------------------------------------------------------------------------
@@ -314,7 +316,7 @@ class Replay(Vault):
         real: bool,
         silent: bool,
     ) -> None:
-        self._begin(plan, _EarlierNoise(real=real, silent=silent), size)
+        super().__init__(None, plan, _EarlierNoise(real=real, silent=silent), size=size)
         self._left = dict(answers)
 
     def set_layout(self, *_: Any, **__: Any) -> None:
@@ -333,8 +335,10 @@ class Replay(Vault):
         _need(len(answers) == len(parts))
         releases = []
         for values, labels in answers:
-            if isinstance(query, Claim):
-                _need(len(values) == query.size)
+            if isinstance(query, PublishedLogits):
+                _need(len(values) == 2 * query.polynomials.size)
+            if isinstance(query, PublishedAnswers | PublishedCurve):
+                _need(len(values) == len(query.queries))
             if isinstance(query, LabelSelection):
                 _need(len(labels) <= MOST_LABELS and list(labels) == sorted(set(labels)))
             else:

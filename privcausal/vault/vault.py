@@ -23,7 +23,8 @@ from privcausal.request.plan import Plan, Stage, StageKey, check_release
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
-from privcausal.vault import admission, batch, guard, noise, passes
+from privcausal.vault import admission, guard, noise, passes
+from privcausal.vault.batch import part_numbers
 from privcausal.vault.estimators import Declared, DeclaredFit
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, Solution
 from privcausal.vault.published import (
@@ -115,48 +116,39 @@ class Vault(guard.Opaque):
 
     `passes` counts how often the rows were read. The count follows from the plan and from the
     earlier releases. `answers` holds the releases by stage, one for each fold. From these numbers
-    `Replay` answers again.
+    `Replay` answers again. `silent` is whether test noise is zero.
     """
 
     __slots__ = (
-        "_exit", "_gathered", "_passes", "_plan", "_progress", "_unspent", "answers", "passes",
-        "real_noise", "size",
+        "_exit", "_gathered", "_parts", "_passes", "_plan", "_progress", "_unspent", "answers",
+        "passes", "real_noise", "silent", "size",
     )  # fmt: skip
 
     @guard.guarded
     def __init__(
         self,
-        source: admission.Source,
+        source: admission.Source | None,
         plan: Plan,
         noise_source: noise.NoiseSource,
         watch: passes.Watch | None = None,
+        size: int | None = None,
     ) -> None:
-        self._begin(plan, noise_source, admission.public_size(source, plan.request), watch)
-        self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
-
-    def _begin(
-        self,
-        plan: Plan,
-        noise_source: noise.NoiseSource,
-        size: int | None,
-        watch: passes.Watch | None = None,
-    ) -> None:
-        """Set what needs no rows."""
+        """Without a source, the vault has no rows, and `size` is their public number."""
         self._plan = plan
+        self._parts = part_numbers(plan)
         self._unspent = {stage.name: stage for stage in plan.stages}
         self.size = size
         self.real_noise = noise_source.real
+        probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
+        self.silent = not (noise_source.real or noise_source.sd(probe).any())
         self.passes = 0
         self._exit = Exit(plan, noise_source)
         self._progress = passes.Progress(plan, watch)
         self._gathered: dict[str, list[tuple[Mechanism, list[Integers]]]] = {}
         self.answers: dict[str, tuple[Release, ...]] = {}
-
-    @property
-    def silent(self) -> bool:
-        """Whether test noise is zero."""
-        probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
-        return not self.real_noise and not self._exit.source.sd(probe).any()
+        if source is not None:
+            self.size = admission.public_size(source, plan.request)
+            self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
 
     @property
     def unspent(self) -> tuple[Stage, ...]:
@@ -186,7 +178,7 @@ class Vault(guard.Opaque):
         """
         requests: list[tuple[StageKey, Mechanism, tuple[int | None, ...]]] = []
         for key, queries in sums.items():
-            part = (batch.part_number(self._plan, self._plan.stage(key).part),)
+            part = (self._parts[self._plan.stage(key).part],)
             several = [queries] if isinstance(queries, Mechanism) else queries
             requests += [(key, query, part) for query in several]
         requests += [(key, query, tuple(range(FOLDS))) for key, query in by_fold.items()]
@@ -206,7 +198,7 @@ class Vault(guard.Opaque):
         A boosting query returns the noisy sums of all rounds, shape (rounds * width,). A network
         query returns its weights. A label selection returns labels and no numbers.
         """
-        parts = (batch.part_number(self._plan, planned.part),)
+        parts = (self._parts[planned.part],)
         self.answers[planned.name] = tuple(self._drawn(planned, query, parts))
         return self.answers[planned.name][0]
 
@@ -267,13 +259,12 @@ class Vault(guard.Opaque):
             case LabelSelection():
                 return [self._selected(stage, query)]
             case PublishedAnswers() | PublishedCurve() | PublishedLogits():
-                whole = list(self._passes.batches())
-                first, second = ([b.only(part) for b in whole] for part in (0, 1))
-                values = query.answer(first, second, stage, leave.claimed)
+                values = query.answer(list(self._passes.batches()), stage, leave.claimed)
                 return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
-        return [leave.release(stage, query, exact) for exact in sums]
+        noisy = [leave.noisy(exact, leave.noise_of(stage, query)) for exact in sums]
+        return [leave.with_charge(stage, query, values * query.units) for values in noisy]
 
     @_spending
     def release_folds(self, planned: Stage, query: Mechanism | Boosting) -> tuple[Release, ...]:
@@ -285,7 +276,12 @@ class Vault(guard.Opaque):
         sqrt(2) r is at most the sensitivity of one sum to replacing a row. For a boosting query, it
         uses the sensitivity of one round's sum.
         """
-        _check_move(query.sensitivity("substitute"), query.sensitivity("add_remove"))
+        moved = np.sqrt(2.0) * query.sensitivity("add_remove")
+        if query.sensitivity("substitute") < moved * (1 - 1e-9):
+            raise CapabilityError(
+                "This sum cannot be released by fold: a unit that moves between folds would cost "
+                "more."
+            )
         self.answers[planned.name] = tuple(self._drawn(planned, query, tuple(range(FOLDS))))
         return self.answers[planned.name]
 
@@ -311,9 +307,8 @@ class Vault(guard.Opaque):
         self, planned: Stage, mechanism: PublishedProcess
     ) -> tuple[Release, Process]:
         """A secret function to evaluate point by point, at the cost that a paper claims."""
-        whole = list(self._passes.batches())
-        first, second = ([b.only(part) for b in whole] for part in (0, 1))
-        process = mechanism.process(first, second, planned, self._exit.claimed)
+        batches = list(self._passes.batches())
+        process = mechanism.process(batches, planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
 
     @_spending
@@ -322,7 +317,7 @@ class Vault(guard.Opaque):
 
         The estimator adds its own noise. Its guarantee is the one that it declares.
         """
-        part = batch.part_number(self._plan, planned.part)
+        part = self._parts[planned.part]
         learned = order.run(list(self._passes.batches(part)), self._exit.neighbors, planned.name)
         return learned, self._exit.claim(planned, planned.query, order.name, np.zeros(0))
 
@@ -391,7 +386,7 @@ class Vault(guard.Opaque):
     def _published(
         self, stages: tuple[Stage, Stage], mechanism: PublishedAte
     ) -> tuple[float, float]:
-        batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
+        batches = list(self._passes.batches(self._parts[stages[0].part]))
         return mechanism.answer(batches, *stages, self._exit.claimed)
 
     # -- spending ----------------------------------------------------------------------------
@@ -417,11 +412,3 @@ class Vault(guard.Opaque):
         self._progress.start(key)
         self.passes += 1
         return self._unspent.pop(key)
-
-
-def _check_move(substituted: float, removed: float) -> None:
-    """Check the cost of a unit that moves between folds; see `Vault.release_folds`."""
-    if substituted < np.sqrt(2.0) * removed * (1 - 1e-9):
-        raise CapabilityError(
-            "This sum cannot be released by fold: a unit that moves between folds would cost more."
-        )

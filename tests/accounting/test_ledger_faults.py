@@ -89,16 +89,16 @@ def test_killed_while_created(tmp_path):
 
 
 @needs_fork
-@pytest.mark.parametrize("step", ["_insert", "_write_whole"])
+@pytest.mark.parametrize("step", ["_check_cap", "_advance_head"])
 def test_killed_at_a_step_charges_at_most_once_too_often(ledger, charge, monkeypatch, step):
     used(ledger, charge)
-    after = step == "_write_whole"  # the head is written after the commit
+    after = step == "_advance_head"  # the head is written after the commit
 
     def die(*args):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def spend(report):
-        monkeypatch.setattr(store, step, die)
+        monkeypatch.setattr(store.Store if after else Ledger, step, die)
         ledger.charge("d", [charge(rho=1)])
         report()
 
@@ -391,7 +391,7 @@ def test_a_head_that_cannot_be_written_stops_the_release(ledger, charge, broken)
     used(ledger, charge)
     full = OSError(28, "No space left on device")
     with (
-        broken("accounting.store._write_whole", full),
+        broken("accounting.store.os.fsync", full),
         pytest.raises(LedgerError, match="No results are released"),
     ):
         ledger.charge("d", [charge(rho=1)])
@@ -416,7 +416,8 @@ def test_a_stranger_s_database_is_left_alone(path):
 
 
 def test_an_error_inside_a_charge_spends_nothing(ledger, charge, broken):
-    with broken("accounting.store._insert", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+    step = "accounting.ledger.Ledger._check_cap"
+    with broken(step, KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         ledger.charge("a", [charge(rho=1)])
     assert ledger.fits == 0
     ledger.charge("a", [charge(rho=1)])

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import binom, gamma, norm
 
-from privcausal.auditing import epsilon_bound, mu_bound, product_bound
+from privcausal.auditing import loss_bound, product_bound
 from privcausal.errors import CapabilityError
 from privcausal.testing import drawn_again
 from privcausal.vault.noise import NoiseQuery
@@ -22,19 +22,19 @@ def test_the_bound_is_above_the_truth_no_more_often_than_stated(measure: str) ->
     rng, level, repeats, wrong = np.random.default_rng(3), 0.05, 400, 0
     for _ in range(repeats):
         if measure == "mu":
-            wrong += mu_bound(rng.normal(0, 1, 300), rng.normal(0.5, 1, 300), level) > 0.5
+            wrong += loss_bound(rng.normal(0, 1, 300), rng.normal(0.5, 1, 300), level) > 0.5
         else:
             one, two = rng.laplace(0, 2, 300), rng.laplace(1, 2, 300)
-            wrong += epsilon_bound(one, two, level) > 0.5
+            wrong += loss_bound(one, two, level, delta=0.0) > 0.5
     assert wrong <= binom.ppf(1 - 1e-6, repeats, level)
 
 
 def test_equal_laws_show_nothing() -> None:
     rng = np.random.default_rng(1)
     draws = rng.normal(size=(2, 2000))
-    assert mu_bound(*draws, 1e-6) == 0.0
-    assert epsilon_bound(*draws, 1e-6) == 0.0
-    assert mu_bound(np.zeros(10), np.zeros(10), 0.1) == 0.0
+    assert loss_bound(*draws, 1e-6) == 0.0
+    assert loss_bound(*draws, 1e-6, delta=0.0) == 0.0
+    assert loss_bound(np.zeros(10), np.zeros(10), 0.1) == 0.0
 
 
 def test_laws_that_never_meet_are_bounded_by_the_trials() -> None:
@@ -42,11 +42,11 @@ def test_laws_that_never_meet_are_bounded_by_the_trials() -> None:
     n, level = 1000, 1e-3
     most = 1 - (level / 2) ** (1 / n)
     apart = np.zeros(n), np.ones(n)
-    assert mu_bound(*apart, level, cut=0.5) == pytest.approx(2 * norm.isf(most))
-    assert epsilon_bound(*apart, level, cut=0.5) == pytest.approx(np.log((1 - most) / most))
+    assert loss_bound(*apart, level, cut=0.5) == pytest.approx(2 * norm.isf(most))
+    assert loss_bound(*apart, level, 0.0, cut=0.5) == pytest.approx(np.log((1 - most) / most))
     half = 1 - (level / 2) ** (2 / n)  # a cut that is looked for costs half of the draws
-    assert mu_bound(*apart, level) == pytest.approx(2 * norm.isf(half))
-    assert epsilon_bound(*apart, level, delta=1.0 - 1e-9) == 0.0
+    assert loss_bound(*apart, level) == pytest.approx(2 * norm.isf(half))
+    assert loss_bound(*apart, level, delta=1.0 - 1e-9) == 0.0
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_power_on_one_number(law: str) -> None:
     a poor one: there only the false alarm is tried, at the chance 1e-6.
     """
     claim = 1.0 if law == "laplace" else 0.268
-    bound = epsilon_bound if law == "laplace" else mu_bound
+    delta = 0.0 if law == "laplace" else None
 
     def drawn(narrower: float) -> list[np.ndarray]:
         scale = STEPS / claim / narrower
@@ -69,11 +69,11 @@ def test_power_on_one_number(law: str) -> None:
         return [drawn_again(query, np.array([e], np.int64), 50_000)[:, 0] for e in (0, STEPS)]
 
     one, two = drawn(1.0)
-    assert bound(one, two, 1e-6) <= claim
+    assert loss_bound(one, two, 1e-6, delta) <= claim
     cut, least = {"laplace": (0.0, 0.9), "gaussian": (STEPS / 2, 0.19)}[law]
-    assert bound(one, two, 1e-3, cut=cut) > least
+    assert loss_bound(one, two, 1e-3, delta, cut) > least
     narrow = drawn({"laplace": 1.25, "gaussian": 1.5}[law])
-    assert bound(*narrow, 1e-3, cut=cut) > claim
+    assert loss_bound(*narrow, 1e-3, delta, cut) > claim
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_power_on_one_number(law: str) -> None:
 )
 def test_wrong_options(options: dict[str, float], words: str) -> None:
     with pytest.raises(CapabilityError, match=words):
-        epsilon_bound(np.zeros(4), np.ones(4), **options)
+        loss_bound(np.zeros(4), np.ones(4), **options)
 
 
 def test_one_trial_is_too_few() -> None:
     with pytest.raises(CapabilityError, match="two trials"):
-        mu_bound(np.zeros(1), np.ones(1), 0.1)
+        loss_bound(np.zeros(1), np.ones(1), 0.1)
 
 
 # -- many numbers ------------------------------------------------------------------------------

@@ -77,10 +77,15 @@ def test_an_error_of_the_effect_moves_the_mean_score_as_stated(limit: float) -> 
     f, e = 0.5 + 0.3 * x, np.full(4001, limit)
     tau, used = 1 + 0.8 * x + x**2, np.full(4001, 0.4)
     none = np.zeros((1, 1))
-    pair = SimpleNamespace(remainder=lambda *_: Remainder(0.0, 0.0), slopes=(none[0], none[0]))
+    pair = SimpleNamespace(
+        remainder=lambda *_: Remainder(0.0, 0.0),
+        slopes=(none[0], none[0]),
+        e=SimpleNamespace(gram=none),
+    )
     part = nuisances.FoldFit(lambda _: e, *[None] * 2, pair)  # type: ignore[arg-type]
     law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
-    state: Any = SimpleNamespace(rows=x, features=None, clip=0.1)
+    rows = SimpleNamespace(memo=lambda _, make: make())
+    state: Any = SimpleNamespace(rows=rows, features=None, clip=0.1)
     parts = {"_uncut": lambda _: lambda _: f, "_move": lambda *_: none}
     with mock.patch.multiple(nuisances, **parts, _averaged=lambda *_: (none, none[0])):
         stated = nuisances.remainder(state, [part], ATE_TERM, law)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from privcausal.estimators.boosting import (
     Totals,
     assemble,
-    assemble_arms,
     constant_law,
     propagate,
     smooth,
@@ -174,14 +172,14 @@ def test_bins_that_nobody_is_in_say_nothing() -> None:
 
 def test_all_noise_is_flattened() -> None:
     found = drawn(0)[1]
-    flat = replace(found, value=found.value * 0.01, noise=found.noise * 1e4)
+    flat = found._replace(value=found.value * 0.01, noise=found.noise * 1e4)
     mean, cov = smooth(flat, 0.1, 0.0)
     assert np.abs(mean).max() < 0.02
     assert np.diag(cov).min() > 0
 
 
 def test_levels_have_no_neighbours() -> None:
-    levels = replace(drawn(3)[1], position=None)
+    levels = drawn(3)[1]._replace(position=None)
     mean, _ = smooth(levels, 1.0, 0.0)
     assert abs(WEIGHT @ mean) / WEIGHT.sum() < 1e-9
     turned = np.random.default_rng(0).permutation(K)
@@ -233,11 +231,11 @@ def test_the_constant() -> None:
 
 def test_assembling() -> None:
     shapes = [(np.array([1.0, 2.0]), np.eye(2)), (np.array([3.0]), np.full((1, 1), 4.0))]
-    one = assemble((9.0, 0.5), shapes)
+    one = assemble([(9.0, 0.5)], shapes)
     assert one.mean.tolist() == [9, 1, 2, 3]
     assert np.diag(one.cov).tolist() == [0.5, 1, 1, 4]
     joint = [(np.array([1.0, 2.0, 5.0, 6.0]), np.arange(16.0).reshape(4, 4))]
-    both = assemble_arms([(9.0, 0.5), (8.0, 0.4)], joint)
+    both = assemble([(9.0, 0.5), (8.0, 0.4)], joint)
     assert both.mean.tolist() == [9, 1, 2, 8, 5, 6]
     assert both.cov[1, 4] == 2.0
     assert both.cov[0, 0] == 0.5

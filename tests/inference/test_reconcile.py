@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -181,7 +180,7 @@ def test_a_limit_moves_the_others() -> None:
 
 
 def test_a_rest_that_is_seen_makes_no_identity() -> None:
-    parts = replace(PARTS, certain=np.array([False, True]))
+    parts = PARTS._replace(certain=np.array([False, True]))
     sd = np.ones(7)
     seen, hidden = np.r_[107.0, 50, 30, 20, 60, 40, 7], np.r_[105.0, 50, 30, 20, 60, 40, 7]
     np.testing.assert_array_equal(upheld(parts, seen, sd, 3.0), PARTS.identities[1:])
@@ -327,7 +326,7 @@ def test_a_group_too_small_to_see_takes_part_and_stays_unseen() -> None:
 def test_a_visible_rest_leaves_everything_as_it_was() -> None:
     g = members()
     g[g[:, 2] == 1, :3] = 0.0  # a fifth of the rows is in none of three groups
-    parts = replace(PARTS, identities=PARTS.identities[:1], certain=np.array([False]))
+    parts = PARTS._replace(identities=PARTS.identities[:1], certain=np.array([False]))
     seen = noisy(exact(g), SD, np.random.default_rng(9))
     found, plain = (estimate(seen, SD, frame(p)) for p in (parts, None))
     np.testing.assert_array_equal(found.estimate, plain.estimate)
@@ -409,6 +408,6 @@ def test_arms_with_a_visible_rest_stay_as_they_were() -> None:
     value, sd = arms(), arm_noise(40.0, 12.0, 100.0)
     count = value[1].copy()
     count[:, 0] += 200.0
-    parts = replace(PARTS, certain=np.array([False, False]))
+    parts = PARTS._replace(certain=np.array([False, False]))
     assert not len(arm_totals((value[0], count, value[2]), sd, parts)[1])
     assert len(arm_totals(value, sd, parts)[1])

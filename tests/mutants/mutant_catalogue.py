@@ -240,7 +240,7 @@ ROWS = (
         "vault/test_split.py::test_parts_do_not_depend_on_values[disjoint-substitute]",
     ),
     Mutant(
-        "folds charged once, and every row in each", "vault.exit:Together.integers",
+        "folds charged once, and every row in each", "vault.exit:sums_together",
         "batch if part is None else batch.only(part)", "batch", audit("r, crossfit", ADD),
     ),
     Mutant(
@@ -258,7 +258,7 @@ ROWS = (
         "rank < max_rows", "rank >= 0", "privacy/test_replay.py::test_units[r-full-substitute]",
     ),
     Mutant(
-        "any number of rows of a unit in a file", "vault.sources.stored:Units.marks",
+        "any number of rows of a unit in a file", "vault.sources.stored:Stored.marks",
         "rank <= {int(max_rows)}", "rank >= 0",
         "privacy/test_replay_complete.py::test_every_learner_by_units[r-parquet-substitute]",
     ),
@@ -278,7 +278,7 @@ ROWS = (
         "mutants/test_killers.py::test_units_of_a_file_stay_apart",
     ),
     Mutant(
-        "units of a panel go by labels", "vault.admission:Changes.of",
+        "units of a panel go by labels", "vault.admission:Changes.__init__",
         "dict.fromkeys(request.keys.values(), \"units\")",
         "dict.fromkeys(request.keys.values(), True)",
         "vault/test_unit_names.py::test_a_panel_has_one_row_of_each_unit[decimal-pyarrow]",
@@ -401,8 +401,8 @@ WORDS = (
         "vault/test_closed.py::test_connections_are_closed[rows-parquet]",
     ),
     Mutant(
-        "only the last connection is closed", "vault.sources.stored:Connections.close",
-        "while self._open:", "if self._open:",
+        "only the last connection is closed", "vault.sources.stored:database",
+        "opened.callback(", "opened.pop_all()\n    opened.callback(",
         "vault/test_closed.py::test_connections_are_closed[units-parquet]",
     ),
 )  # fmt: skip
@@ -466,8 +466,9 @@ LOADED = (
         "mutants/test_killers.py::test_private_numbers_of_rows_are_not_asked",
     ),
     Mutant(
-        "a table of no rows has no block", "vault.sources.memory:at_least_one",
-        "if empty:", "if False:", "mutants/test_killers.py::test_no_rows_are_rows_too",
+        "a table of no rows has no block", "vault.passes:Passes._marked",
+        "chain([first], blocks)", "chain([first] if first[0].stop else [], blocks)",
+        "mutants/test_killers.py::test_no_rows_are_rows_too",
     ),
     Mutant(
         "a classifier of one class, or of no rows", "vault.published:PublishedEBM."
@@ -563,7 +564,7 @@ LEDGER = (
         "accounting/test_ledger.py::test_exhausted_says_what_was_asked_and_what_is_left",
     ),
     Mutant(
-        "neighbour relations mixed", "accounting.ledger:Ledger._check_run",
+        "neighbour relations mixed", "accounting.ledger:Ledger.charge",
         "if len({line[\"neighbors\"] for line in (*book.lines, *lines)}) > 1:", "if False:",
         "accounting/test_ledger.py::test_neighbours_are_not_mixed",
     ),
@@ -580,7 +581,7 @@ LEDGER = (
     Mutant(
         "a charge undone where its head cannot be written", "accounting.store:Store.append",
         "connection.execute(\"COMMIT\")\n",
-        "_write_whole(self.head, self.head.read_text())\n        connection.execute(\"COMMIT\")\n",
+        "os.fsync(os.open(self.head, os.O_RDWR))\n        connection.execute(\"COMMIT\")\n",
         "accounting/test_ledger_faults.py::test_a_head_that_cannot_be_written_stops_the_release",
     ),
     Mutant(
@@ -619,7 +620,7 @@ LEDGER = (
         "accounting/test_ledger_faults.py::test_the_files_are_their_owner_s_alone",
     ),
     Mutant(
-        "a draft's link followed", "accounting.store:_write_whole",
+        "a draft's link followed", "accounting.store:Store._advance_head",
         "with _opened(draft, \"x\", access) as file:", "with draft.open(\"w\") as file:",
         "accounting/test_ledger_faults.py::test_a_link_in_the_place_of_a_draft_leads_nowhere",
     ),
@@ -634,7 +635,7 @@ LEDGER = (
         "accounting/test_ledger_faults.py::test_a_link_to_another_ledger_put_in_its_place",
     ),
     Mutant(
-        "audits choose their cut where they test it", "auditing:_bound",
+        "audits choose their cut where they test it", "auditing:loss_bound",
         "choosing, choosing_second = first[:half], second[:half_second]\n"
         "        first, second = first[half:], second[half_second:]",
         "choosing, choosing_second = first, second",

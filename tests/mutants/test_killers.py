@@ -18,7 +18,7 @@ from scipy.stats import binom
 import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import price, rho_of
-from privcausal.auditing import mu_bound
+from privcausal.auditing import loss_bound
 from privcausal.errors import CapabilityError, DataError, FormulaError, PrivcausalError
 from privcausal.estimators.budget import as_coded
 from privcausal.features.design import Design
@@ -131,7 +131,7 @@ def test_a_published_classifier_has_rows_of_both_classes(target: Any) -> None:
 def test_bounds_of_audits_hold() -> None:
     """They are above the truth no more often than stated: 0.3, and 165 times in 400 by chance."""
     rng = np.random.default_rng(3)
-    over = sum(mu_bound(rng.normal(size=300), rng.normal(size=300), 0.3) > 0 for _ in range(400))
+    over = sum(loss_bound(rng.normal(size=300), rng.normal(size=300), 0.3) > 0 for _ in range(400))
     assert over <= binom.ppf(1 - 1e-6, 400, 0.3)
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 
 from privcausal.accounting import PICO, rho_of
-from privcausal.auditing import mu_bound
+from privcausal.auditing import loss_bound
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, make_bins
 from privcausal.inference.population import uniform_population
@@ -94,7 +94,7 @@ class Claim:
 @pytest.mark.parametrize("trials", [1500, TRIALS])
 def test_the_booster_keeps_its_promise(trials: int) -> None:
     one, two = Claim().statistics((0.0, 1.0), trials)
-    assert mu_bound(one, two, LEVEL, cut=0.0) <= MU
+    assert loss_bound(one, two, LEVEL, cut=0.0) <= MU
     # and the audit can see: its best guess is what the worst pair has, all of it
     guess = (two.mean() - one.mean()) / np.sqrt((one.var() + two.var()) / 2)
     assert guess == pytest.approx(MU, abs=6 * np.sqrt(2 / trials))  # 6 sd of the two means
@@ -109,7 +109,7 @@ def test_planted_faults_fail_the_audit(kind: str, monkeypatch: pytest.MonkeyPatc
         # residuals start from the outcome itself: a missing row against one at 100
         claim, ends = Claim(99.0, 100.0, 0.5, 0.0), (np.nan, 100.0)
     one, two = claim.statistics(ends, 1_000)
-    assert mu_bound(one, two, SEEN, cut=0.0) > MU
+    assert loss_bound(one, two, SEEN, cut=0.0) > MU
 
 
 def test_interpret_fails_the_audit() -> None:
@@ -135,4 +135,4 @@ def test_interpret_fails_the_audit() -> None:
         found.append(scores)
     one, two = (np.array(values) for values in found)
     # which way the sums go is not known beforehand: both ways are tried
-    assert max(mu_bound(one, two, SEEN / 2), mu_bound(-one, -two, SEEN / 2)) > MU
+    assert max(loss_bound(one, two, SEEN / 2), loss_bound(-one, -two, SEEN / 2)) > MU

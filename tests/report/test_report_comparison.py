@@ -242,7 +242,7 @@ def test_word_documents(tmp_path: Path) -> None:
     assert [cell.text for cell in grid.rows[1].cells] == ["ATE", "0.0532", "0.0481", "", "0.0532"]
     assert [cell.text for cell in grid.rows[2].cells][:3] == ["", "(0.0224)", "(0.0301)"]
     paragraphs = [paragraph.text for paragraph in page.paragraphs]
-    assert paragraphs[0] == paragraphs[-1] == made.table.alert != ""
+    assert paragraphs[0] == paragraphs[-1] == made.alert != ""
     heads = [row for row in grid.rows if row._tr.xpath(".//w:tblHeader")]
     assert len(heads) == 1
     for attack in (hostile(), summarize(hostile_view("none"))):

@@ -18,8 +18,8 @@ from report_fakes import (
 )
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.report.summary import escape_latex, summarize
-from privcausal.report.tables import FitView, Prose, Shape, Table, TableColumn, TableGrid
+from privcausal.report.summary import Summary, escape_latex, summarize
+from privcausal.report.tables import FitView, Prose, Shape, TableColumn, TableGrid
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])")
 POWER = re.compile(r"\$(?:([\d.]+) \\times )?10\^\{(-?\d+)\}\$")
@@ -32,15 +32,15 @@ def _scientific(found: re.Match[str]) -> str:
 VIEWS = [ate_view, cate_view, uplift_view]
 
 
-def numbers_in(table: Table) -> list[str]:
-    grids = [block for block in table.blocks if isinstance(block, TableGrid)]
+def numbers_in(summary: Summary) -> list[str]:
+    grids = [block for block in summary.blocks if isinstance(block, TableGrid)]
     return [n for grid in grids for row in grid.rows for cell in row for n in NUMBER.findall(cell)]
 
 
 @pytest.mark.parametrize("make", VIEWS)
 def test_numbers_are_equal_in_all_formats(make: Callable[..., FitView]) -> None:
     summary = summarize(make())
-    expected = numbers_in(summary.table)
+    expected = numbers_in(summary)
     assert len(expected) > 5
     html = re.sub(r"<[^>]*>", " ", summary.as_html())
     latex = summary.as_latex().replace("$-$", "-").replace("{[}", "[").replace("{]}", "]")
@@ -123,10 +123,7 @@ def test_the_table_value_is_enough_for_other_tables() -> None:
     grid = TableGrid(
         "Planned", (TableColumn("eps", "left"), TableColumn("half-width")), (("0.5", "0.044"),)
     )
-    table = Table("Plan", (grid, Prose(("One line.",))))
-    from privcausal.report.summary import Summary
-
-    assert "half-width" in str(Summary(table))
+    assert "half-width" in str(Summary("Plan", (grid, Prose(("One line.",))), alert=""))
     with pytest.raises(ValueError, match="cell per column"):
         TableGrid("Planned", (TableColumn("eps"),), (("1", "2"),))
 
@@ -144,8 +141,8 @@ def test_empty_parts_leave_no_trace() -> None:
     text = str(summarize(bare))
     assert "estimate" not in text
     assert "\n\n" not in text
-    assert len(summarize(bare, full=True).table.blocks) == 9
-    assert len(summarize(bare).table.blocks) == 6
+    assert len(summarize(bare, full=True).blocks) == 9
+    assert len(summarize(bare).blocks) == 6
 
 
 def test_a_long_table_in_latex_is_several_between_which_a_page_may_end() -> None:

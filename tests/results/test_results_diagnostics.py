@@ -79,8 +79,8 @@ def test_balance_has_a_row_per_column() -> None:
 )
 def test_balance_says_its_noise_before_it_judges(noise: Any, after: Any, says: str) -> None:
     found = look("balance")
-    measured = replace(
-        found.measured, terms=("a", "b"), before=np.zeros(2), before_sd=np.ones(2),
+    measured = found.measured._replace(
+        terms=("a", "b"), before=np.zeros(2), before_sd=np.ones(2),
         after=np.array(after), after_sd=np.array(noise),
     )  # fmt: skip
     words = replace(found, measured=measured).sentence

@@ -17,7 +17,7 @@ from scipy.stats import chisquare, kstest
 from scipy.stats import laplace as laplace_law
 
 from privcausal import testing
-from privcausal.auditing import epsilon_bound
+from privcausal.auditing import loss_bound
 from privcausal.errors import CapabilityError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Coordinates, Nearest, product_of
@@ -198,7 +198,7 @@ def test_the_printed_noise_fails_for_outcomes_from_five_to_ten(relation: Any) ->
     for exact in (one.exact[at], two.exact[at]):
         noisy = testing.drawn_again(cells, exact, 30_000)
         drawn.append(loglik(noisy, two.exact[at], scale) - loglik(noisy, one.exact[at], scale))
-    assert epsilon_bound(*drawn, LEVEL) > epsilon
+    assert loss_bound(*drawn, LEVEL, delta=0.0) > epsilon
 
 
 def test_the_printed_noise_is_enough_where_a_row_is_added_and_zero_is_within() -> None:
@@ -388,7 +388,7 @@ def test_audit_of_counts_and_sums(lo: float, hi: float, relation: str) -> None:
         for exact in tables:
             noisy = np.stack([laplace(b * steps, n) / steps for b in scale], axis=1) + exact
             drawn.append(loglik(noisy, tables[1], scale) - loglik(noisy, tables[0], scale))
-        return epsilon_bound(*drawn, LEVEL)
+        return loss_bound(*drawn, LEVEL, delta=0.0)
 
     # the loss is spread over four numbers, so that one cut shows less than half of it at this
     # level; the limit is some 5 standard deviations of the bound below

@@ -138,7 +138,8 @@ def test_learning_is_total(case: str) -> None:
     t = np.full(len(t), 1.0 if case == "all treated" else 0.0)
     wanted = Estimators(LogisticRegression(), LinearRegression())
     made = design("Z")
-    found = learn_nuisances(wanted, x, t, y, design=made, clip=0.1, bounds=(0.0, 1.0))
+    z = Rows({"Z": x[:, 0]}, len(t))
+    found = learn_nuisances(wanted, z, t, y, design=made, clip=0.1, bounds=(0.0, 1.0))
     rows = Rows({"Z": np.linspace(0, 1, 5)}, 5)
     share = {"all treated": 0.9, "none treated": 0.1, "no rows": 0.5}[case]
     assert found.e(rows).tolist() == [share] * 5
@@ -150,7 +151,8 @@ def test_a_known_propensity_replaces_the_classifier() -> None:
     x, t, y = rows_of(30)
     known = Constant(0.3)
     wanted = Estimators(None, LinearRegression(), known)
-    found = learn_nuisances(wanted, x, t, y, design=design("Z"), clip=0.3, bounds=(0.0, 1.0))
+    z = Rows({"Z": x[:, 0]}, len(t))
+    found = learn_nuisances(wanted, z, t, y, design=design("Z"), clip=0.3, bounds=(0.0, 1.0))
     assert found.e is known
 
 

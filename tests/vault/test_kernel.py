@@ -30,7 +30,7 @@ from vault_helpers import (
 
 from privcausal import testing
 from privcausal.accounting import rho_of
-from privcausal.auditing import epsilon_bound
+from privcausal.auditing import loss_bound
 from privcausal.errors import CapabilityError
 from privcausal.features.basis import Fourier, fourier
 from privcausal.features.functions import Constant
@@ -431,11 +431,11 @@ def test_audit_of_the_function_at_epsilon_one() -> None:
     assert np.linalg.norm(apart) > 0.9 * 2 * order.lipschitz / order.ridge
     along = apart / np.linalg.norm(apart)
     middle = 0.5 * float((weights + other) @ along)
-    found = epsilon_bound(first @ along, second @ along, LEVEL, DELTA, middle + 0.8 * sd)
+    found = loss_bound(first @ along, second @ along, LEVEL, DELTA, middle + 0.8 * sd)
     assert 0.05 < found <= 1.0
     narrow = [weights + (first - weights) / 4, other + (second - other) / 4]
     cut = middle + 1.3 * sd / 4
-    assert epsilon_bound(narrow[0] @ along, narrow[1] @ along, LEVEL, DELTA, cut) > 1.0
+    assert loss_bound(narrow[0] @ along, narrow[1] @ along, LEVEL, DELTA, cut) > 1.0
 
 
 def test_the_sensitivity_pays_for_long_sums() -> None:

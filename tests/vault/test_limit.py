@@ -374,7 +374,7 @@ def test_no_noise_gives_the_textbook_sums(name: str, made: tuple[Study, list[Any
     # each row errs by about a unit of a factor's grid in each coordinate
     grain = mechanism.units
     if isinstance(mechanism, RowProducts):
-        grain = 2 * max(s.features.cut, mechanism.bound) * np.sqrt(mechanism.units)
+        grain = 2 * max(s.features.cut, mechanism.limits[1]) * np.sqrt(mechanism.units)
     elif name.startswith("cross"):
         grain = mechanism.units * 2.0**17
     allowed = np.zeros_like(grain) if np.all(mechanism.units == 1) else clean.n * grain * 1.01

@@ -23,7 +23,7 @@ import pytest
 import privcausal as pc
 from privcausal.errors import PrivacyBreach
 from privcausal.vault.admission import open_source
-from privcausal.vault.batch import RawBatch, RawColumn
+from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import Opaque
 
 CANARY = 77310.4142
@@ -60,7 +60,6 @@ def sealed_objects() -> dict[str, Any]:
         "Vault": vault,
         "Passes": vault._passes,
         "Batch": vault._passes._batches[0],
-        "RawBatch": RawBatch({"Y": column}, np.ones(1, bool)),
         "RawColumn": column,
         "Source": source,
         "Memory": source.rows,
@@ -122,7 +121,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["Vault", "Batch", "RawBatch", "RawColumn", "Source", "Memory"])
+@pytest.mark.parametrize("kind", ["Vault", "Batch", "RawColumn", "Source", "Memory"])
 def test_every_way_of_looking_is_refused(kind: str, way: str) -> None:
     sealed = sealed_objects()[kind]
     with pytest.raises(PrivacyBreach) as caught:

@@ -14,7 +14,7 @@ from vault_helpers import Study, random_rows, study, table
 from privcausal import testing
 from privcausal.errors import CapabilityError
 from privcausal.vault.batch import dealt, first_rows
-from privcausal.vault.vault import _check_move
+from privcausal.vault.exit import Mechanism
 
 UNITS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 LEVEL = 1e-6  # chance of a false alarm, in each random test
@@ -146,7 +146,30 @@ def test_two_fits_split_anew() -> None:
 
 def test_a_unit_that_moves_to_another_fold_must_not_cost_more_than_a_replaced_one() -> None:
     """Adding and removing r changes two folds by sqrt(2) r together."""
-    _check_move(np.sqrt(2.0), 1.0)
-    _check_move(2.0, 1.0)
+    s = study("substitute", split="crossfit")
+
+    def release(substituted: float) -> None:
+        with testing.seeded_noise(1):
+            vault = s.vault(table(random_rows(20, 1)), s.plan(["a"]))
+            vault.release_folds("a", Moving(substituted))
+
+    release(np.sqrt(2.0))
+    release(2.0)
     with pytest.raises(CapabilityError, match="by fold"):
-        _check_move(1.4, 1.0)
+        release(1.4)
+
+
+class Moving(Mechanism):
+    """A sum with a stated change if a row is replaced, and 1 if a row is added."""
+
+    name = label = "moving"
+    units = np.ones(1)
+
+    def __init__(self, substituted: float) -> None:
+        self.substituted = substituted
+
+    def sensitivity(self, neighbors: Any) -> float:
+        return self.substituted if neighbors == "substitute" else 1.0
+
+    def integers(self, batch: Any) -> Any:
+        return np.zeros(1, np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -347,7 +348,7 @@ def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
 
 def test_rows_are_never_spilled_to_a_folder() -> None:
     """DuckDB's own default is a folder beside whatever is run."""
-    opened = stored.Connections()
-    (found,) = opened.new().execute("SELECT current_setting('temp_directory')").fetchone()
-    opened.close()
+    with ExitStack() as opened:
+        setting = "SELECT current_setting('temp_directory')"
+        (found,) = stored.database(opened).execute(setting).fetchone()
     assert not found

@@ -37,7 +37,7 @@ from privcausal.vault import Source, open_source
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
 from privcausal.vault.queries.moments import Cross, Gram, OutlierSums, row_scale
-from privcausal.vault.queries.sums import ScoreSums
+from privcausal.vault.queries.sums import ScoreSums, sum_scale
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, carried_out
 from privcausal.vault.sources.stored import Lazy
@@ -87,7 +87,9 @@ def slow_scores(order: Any, batch: Batch, public: Rows) -> Any:
     if not order.regressors.groups:
         g = g[:, :0]
     i, j = np.triu_indices(a.shape[1])
-    scale = order.scale  # it is taken into one factor of each product
+    scale = sum_scale(
+        order.row_weights, order.row_norm
+    )  # it is taken into one factor of each product
     x1, q1 = x * scale, q * scale
     outer = a[:, i] * (a[:, j] * scale)
     rows = np.hstack([a * x1, g * x1, outer, q1, g * q1 if groups else g * scale])

@@ -313,7 +313,9 @@ def batches(vault: Vault) -> list[Any]:
 
 def redrawn(vault: Vault, stage: Stage, order: Mechanism, exact: Any, times: int) -> list[Any]:
     """Further releases of one exact answer, which its one charge does not pay for."""
-    return [vault._exit.release(stage, order, exact) for _ in range(times)]
+    leave = vault._exit
+    noisy = [leave.noisy(exact, leave.noise_of(stage, order)) for _ in range(times)]
+    return [leave.with_charge(stage, order, values * order.units) for values in noisy]
 
 
 # -- orders ----------------------------------------------------------------------------------

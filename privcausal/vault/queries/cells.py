@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -18,8 +19,8 @@ from privcausal.request.partition import (
     Partition,
 )
 from privcausal.request.schema import Interval
-from privcausal.typing import Integers, Matrix, Neighbors, Vector
-from privcausal.vault.batch import Batch, RawBatch
+from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch, RawColumn
 from privcausal.vault.exit import Mechanism, Named
 from privcausal.vault.queries.sums import HistogramQuery
 from privcausal.vault.transforms import Outcome
@@ -53,11 +54,6 @@ class ColumnHistograms(HistogramQuery):
         return f"{what} of {len(self.variables)} columns"
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """All columns that the sum reads."""
-        return self.variables if self.weight is None else (*self.variables, self.weight)
-
-    @property
     def sizes(self) -> tuple[int, ...]:
         cells = 2 * SIZE_STEPS + 1 if self.ranges is None else FINE_CELLS
         return (cells,) * len(self.variables)
@@ -67,15 +63,15 @@ class ColumnHistograms(HistogramQuery):
         positive = 2.0 ** (LOWEST + 2.0 * np.arange(SIZE_STEPS + 1))
         return np.concatenate([-positive[::-1], positive])
 
-    def integers(self, batch: RawBatch) -> Integers:
-        """Exact counts over the batch, shape (m,)."""
-        counts, keep = [], batch.keep
+    def integers(self, columns: Mapping[str, RawColumn], keep: Mask) -> Integers:
+        """Exact counts over the kept rows of a block, shape (m,)."""
+        counts = []
         if self.weight is not None:
-            weights = batch.columns[self.weight].numbers
+            weights = columns[self.weight].numbers
             assert weights is not None
             keep = keep & (weights > 0)
         for k, (name, size) in enumerate(zip(self.variables, self.sizes, strict=True)):
-            values = batch.columns[name].numbers
+            values = columns[name].numbers
             assert values is not None
             values = values[keep & np.isfinite(values)]
             if self.ranges is None:

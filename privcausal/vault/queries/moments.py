@@ -116,10 +116,6 @@ class RowProducts(Mechanism):
     def limits(self) -> tuple[int, float]:
         """Length of u, and the largest norm of u before scaling to the grid."""
 
-    @property
-    def bound(self) -> float:
-        return self.limits[1]
-
     @abstractmethod
     def rows(self, batch: Batch) -> Matrix:
         """Vectors u in whole numbers, shape (n, size)."""
@@ -365,8 +361,8 @@ class RegressionMoments(RowProducts):
 
     Privacy
     -------
-    z = (w u, t e) with ||w u|| <= L and t |e| <= sqrt(C^2 - ||w u||^2). Hence ||z|| <= C, the
-    `bound` of `RowProducts`, and the rule there applies.
+    z = (w u, t e) with ||w u|| <= L and t |e| <= sqrt(C^2 - ||w u||^2). Hence ||z|| <= C, as
+    the `limits` state, and the rule of `RowProducts` applies.
     """
 
     joint: RegressionRow
@@ -393,7 +389,7 @@ class ResidualMoments(RowProducts):
 
     Privacy
     -------
-    ||v|| <= `cut`, the `bound` of `RowProducts`, and the rule there applies.
+    ||v|| <= `cut`, as the `limits` state, and the rule of `RowProducts` applies.
     """
 
     joint: RegressionRow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -216,13 +215,12 @@ class ArmMeans(sums.BlockSums):
         a, e = self.regressors.a(batch).T, self.e(batch.rows)
         chance = np.where(batch.t == 1, e, 1.0 - e)
         h = np.minimum(np.maximum(self.clip / chance, 0.0), 1.0)
-
-        def columns(scale: float) -> Iterator[Vector]:
-            yield from (column * scale for column in a)
-            yield from (h * column * scale for column in a)
-
+        columns = (*a, *(h * column for column in a))
         arms = [batch.complete & (batch.t == arm) for arm in (0, 1)]
-        return np.concatenate([self.summed(columns, rows) for rows in arms])
+        sums_by_arm = [
+            self.summed(lambda scale: (column * scale for column in columns), rows) for rows in arms
+        ]
+        return np.concatenate(sums_by_arm)
 
 
 # -- paths of cohorts --------------------------------------------------------------------------
@@ -314,14 +312,14 @@ class CohortSums(BlockSums):
     def integers(self, batch: Batch) -> Integers:
         path = self.size.path(batch)
         x = (path / np.maximum(np.sqrt(squared_norm(path)), self.cut)[:, None]).T
-        pairs = list(zip(*np.triu_indices(len(x)), strict=True))
         codes = np.asarray(batch.rows.frame[self.cohort])
-
-        def columns(scale: float) -> Iterator[Vector]:
-            yield from (column * scale for column in x)
-            yield np.full(len(codes), scale)
-            yield from (x[i] * x[j] * scale for i, j in pairs)
-
-        return np.concatenate(
-            [self.summed(columns, batch.complete & (codes == code)) for code in self.cohorts]
-        )
+        pairs = zip(*np.triu_indices(len(x)), strict=True)
+        columns = (*x, np.ones(len(codes)), *(x[i] * x[j] for i, j in pairs))
+        sums_by_cohort = [
+            self.summed(
+                lambda scale: (column * scale for column in columns),
+                batch.complete & (codes == code),
+            )
+            for code in self.cohorts
+        ]
+        return np.concatenate(sums_by_cohort)

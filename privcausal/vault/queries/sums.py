@@ -140,18 +140,13 @@ class BlockSums(Mechanism):
         return float(np.sqrt(squared_change(self.blocks, "add_remove")))
 
     @property
-    def scale(self) -> float:
-        """Whole numbers per unit of a row's vector."""
-        return sum_scale(self.row_weights, self.row_norm)
-
-    @property
     def natural(self) -> Vector:
         """Natural units per unit of each number in a row's vector."""
         return np.concatenate([np.broadcast_to(b.unit, b.entries).ravel() for b in self.blocks])
 
     @property
     def units(self) -> Vector:
-        return np.tile(self.natural / self.scale, self.arms)
+        return np.tile(self.natural / sum_scale(self.row_weights, self.row_norm), self.arms)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if neighbors == "add_remove":
@@ -417,7 +412,8 @@ class ScoreSums(BlockSums):
 
     @property
     def units(self) -> Vector:
-        return self.natural * (1.0 / self.scale)  # Keeps the last digit of releases.
+        scale = sum_scale(self.row_weights, self.row_norm)
+        return self.natural * (1.0 / scale)  # Keeps the last digit of releases.
 
     def integers(self, batch: Batch) -> Integers:
         x = self.scores(batch)

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -349,7 +350,7 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
                 f"{str(file)!r}: a path that contains *, ? or [ cannot be read. Rename the file or "
                 "folder."
             )
-    opened = stored.Connections()
+    opened = ExitStack()
     try:
         made = (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
     except BaseException:
@@ -360,7 +361,7 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
     return made
 
 
-def _open_parquet(files: Sequence[Path], opened: stored.Connections) -> stored.Stored:
+def _open_parquet(files: Sequence[Path], opened: ExitStack) -> stored.Stored:
     import pyarrow.parquet
 
     # Names and types. They are at the end of a file, so a truncated file has lost them.
@@ -384,7 +385,7 @@ def _open_parquet(files: Sequence[Path], opened: stored.Connections) -> stored.S
                 )
     paths = ", ".join(sql_text(str(file)) for file in files)
     scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
-    relation = _opened(lambda: opened.new().sql(scan), files, "Parquet")
+    relation = _opened(lambda: stored.database(opened).sql(scan), files, "Parquet")
     made = stored.Stored(relation, opened, ordered=True)
     read_as = zip(relation.columns, map(str, relation.types), strict=True)
     cut = {n for n, kind in read_as if kind == "DOUBLE" and first[n].startswith("decimal")}
@@ -420,7 +421,7 @@ def _check_names(names: Sequence[str], file: Path) -> None:
         )
 
 
-def _open_csv(files: Sequence[Path], opened: stored.Connections) -> stored.Stored:
+def _open_csv(files: Sequence[Path], opened: ExitStack) -> stored.Stored:
     """Read all values as texts: guessing types from values would let one row decide for all."""
     headers: list[list[str]] = []
     for file in files:
@@ -443,7 +444,7 @@ def _open_csv(files: Sequence[Path], opened: stored.Connections) -> stored.Store
         f"SELECT * FROM read_csv([{paths}], auto_detect=false, header=true, delim=',', quote='\"', "
         f"escape='\"', columns={{{columns}}})"
     )
-    relation = _opened(lambda: opened.new().sql(scan), files, "CSV")
+    relation = _opened(lambda: stored.database(opened).sql(scan), files, "CSV")
     table = stored.Stored(relation, opened, ordered=True, levels={})
     # Counting rows detects a truncated row before any budget is spent.
     _opened(table.size, files, "CSV")

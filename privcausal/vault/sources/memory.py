@@ -283,16 +283,3 @@ def no_rows(wanted: Wanted) -> dict[str, RawColumn]:
     """The wanted columns of a table without rows."""
     codes, numeric = RawColumn(codes=np.zeros(0, np.int64)), RawColumn(numbers=np.zeros(0))
     return {name: codes if as_labels else numeric for name, as_labels in wanted}
-
-
-def at_least_one(blocks: Blocks, wanted: Wanted) -> Blocks:
-    """The blocks, or one block without rows if there are none.
-
-    A table without rows then goes through the same steps as any other, and fails in the same way.
-    """
-    empty = True
-    for block in blocks:
-        empty = False
-        yield block
-    if empty:
-        yield slice(0, 0), no_rows(wanted)

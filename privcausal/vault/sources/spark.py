@@ -19,8 +19,8 @@ from privcausal.features.design import header
 from privcausal.features.rows import Space
 from privcausal.request.schema import Header, label_key
 from privcausal.typing import Integers
-from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, dealt
-from privcausal.vault.exit import ExactSum, Together
+from privcausal.vault.batch import Batch, Layout, RawColumn, dealt
+from privcausal.vault.exit import ExactSum, SummedQueries, sums_together
 from privcausal.vault.guard import shielded
 from privcausal.vault.queries.cells import ColumnHistograms
 from privcausal.vault.sources import memory
@@ -35,19 +35,13 @@ class RemoteSum:
     its part however often rows are computed again, or moved.
     """
 
-    mechanism: Together | ColumnHistograms
+    queries: SummedQueries | ColumnHistograms
+    size: int  # Number of sums
     wanted: tuple[tuple[str, bool], ...]
-    layout: Layout | None  # How rows are cleaned; None for a mechanism over raw columns
+    layout: Layout | None  # How rows are cleaned; None for histograms of raw columns
     shares: tuple[float, ...] = (1.0,)
     entropy: int = 0
     unit: str | None = None  # The column that names the unit of each row
-
-    @property
-    def size(self) -> int:
-        """Number of sums."""
-        if isinstance(self.mechanism, Together):
-            return sum(self.mechanism.sizes)
-        return len(self.mechanism.units)
 
     @property
     def columns(self) -> tuple[tuple[str, memory.AsLabels], ...]:
@@ -59,8 +53,8 @@ class RemoteSum:
     ) -> Integers:
         """Exact sums over one block of at most `passes.BATCH` rows; `space` is the workspace."""
         keep = np.ones(rows, bool)
-        if isinstance(self.mechanism, ColumnHistograms):
-            return self.mechanism.integers(RawBatch(columns, keep))
+        if isinstance(self.queries, ColumnHistograms):
+            return self.queries.integers(columns, keep)
         assert self.layout is not None
         part = np.zeros(rows, np.int64)
         if len(self.shares) > 1:
@@ -76,7 +70,7 @@ class RemoteSum:
             )
         batch = Batch(columns, part, keep, self.layout)
         with batch.rows.within(space):
-            return self.mechanism.integers(batch)
+            return sums_together(self.queries, batch)
 
 
 _FAILED = (

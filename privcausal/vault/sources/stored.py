@@ -9,7 +9,7 @@ comparisons, because macros and settings, which a database file may bring, can r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -59,100 +59,16 @@ _UNSORTED = (
 )
 
 
-class Connections:
-    """Databases in memory that are closed together, at a definite time rather than by Python."""
+def database(opened: ExitStack) -> Any:
+    """A new database in memory, closed with `opened`, at a definite time rather than by Python."""
+    import duckdb
 
-    def __init__(self) -> None:
-        self._open: list[Any] = []
-
-    def new(self) -> Any:
-        import duckdb
-
-        connection = duckdb.connect()
-        self._open.append(connection)
-        # rows of a file are identified by position
-        connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
-        connection.execute("SET temp_directory = ''")  # never write rows to a temporary folder
-        return connection
-
-    def close(self) -> None:
-        while self._open:
-            self._open.pop().close()
-
-
-class Units(Opaque):
-    """The units of one table's rows, found by queries over their names.
-
-    `names` gives a new stream of each row's `place`, and of the name of its `unit` or null.
-    """
-
-    __slots__ = ("_names", "_opened", "_size", "_work")
-
-    def __init__(self, opened: Connections, names: Callable[[], Stream]) -> None:
-        self._opened = opened
-        self._names = names
-        self._size: int | None = None
-        self._work: Any = None  # a database with the table `units`, one row per unit
-
-    def size(self) -> int:
-        """Number of units; public only under substitution."""
-        if self._size is None:
-            self._find()
-            count = "SELECT count(*) FROM units"
-            rows = shielded(lambda: self._work.execute(count).fetchall(), _UNSORTED)
-            self._size = int(rows[0][0])
-        return self._size
-
-    def marks(self, max_rows: int, parts: Parts | None) -> Marks:
-        """Which rows are used, as by `batch.first_rows`, and the part of each (None: all in 0)."""
-        self._find()
-        units, part = "units", "0"
-        if parts is not None:  # Python computes the keyed hash, and sees each name once.
-            import pyarrow as pa
-
-            units, part = "dealt", "part"
-            with closing(self._work.cursor()) as beside:
-                query = "SELECT unit, unit::VARCHAR FROM units"
-                names = shielded(lambda: _batches(beside.sql(query)), _UNSORTED)
-                schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
-
-                def dealt() -> Iterator[Any]:
-                    for batch in names:
-                        keys = [*map(memory.text_key, batch.column(1).to_pylist())]
-                        yield pa.record_batch(
-                            [batch.column(0), pa.array(parts(keys), pa.int8())], schema
-                        )
-
-                stored_table(self._work, "dealt", "FROM given", (schema, dealt()))
-        # Names are looked up before rows are ranked, because whole numbers take less memory.
-        ranked = f"""
-            SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN part ELSE -1 END
-                   )::TINYINT AS mark
-            FROM (SELECT place, unit, part,
-                         row_number() OVER (PARTITION BY unit ORDER BY place) AS rank
-                  FROM (SELECT place, {units}.rowid AS unit, {part} AS part
-                        FROM given LEFT JOIN {units} USING (unit)))
-            ORDER BY place
-            """
-        stored_table(self._work, "marks", ranked, self._names())
-        # Copy the marks: closing the work database frees the memory that ranking took.
-        copy = self._opened.new()
-        marks = shielded(lambda: _batches(self._work.table("marks")), _UNSORTED)
-        stored_table(copy, "marks", "FROM given", (marks.schema, marks))
-        self._work.close()
-        self._work = None
-        return Marks(copy)
-
-    def _find(self) -> None:
-        """Store each unit once."""
-        if self._work is None:
-            work = self._opened.new()
-            # DuckDB does not know the number of streamed rows; the lookup must be in the stored
-            # table.
-            work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-            distinct = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
-            stored_table(work, "units", distinct, self._names())
-            self._work = work
+    connection = duckdb.connect()
+    opened.callback(connection.close)
+    # rows of a file are identified by position
+    connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
+    connection.execute("SET temp_directory = ''")  # never write rows to a temporary folder
+    return connection
 
 
 def stored_table(connection: Any, table: str, query: str, given: Stream) -> None:
@@ -219,25 +135,27 @@ class Stored(memory.RowSource):
     """
 
     __slots__ = (
-        "_labels", "_levels", "_opened", "_relation", "_size", "_units", "header", "ordered",
+        "_counts", "_distinct", "_labels", "_levels", "_opened", "_relation", "_size", "header",
+        "ordered",
     )  # fmt: skip
     held = False
 
     def __init__(
         self,
         relation: Any,
-        opened: Connections | None = None,
+        opened: ExitStack | None = None,
         *,
         ordered: bool,
         levels: Mapping[str, frozenset[str]] | None = None,
         columns: Header | None = None,
     ) -> None:
         self._relation = relation
-        self._opened = Connections() if opened is None else opened
+        self._opened = ExitStack() if opened is None else opened
         self._levels = levels  # by column, for a table of texts; None: it has types
         self._labels: dict[str, RawColumn] = {}
         self._size: int | None = None
-        self._units: dict[str, Units] = {}
+        self._counts: dict[str, int] = {}  # of the units in a column
+        self._distinct: dict[str, Any] = {}  # databases with a table `units`, one row per unit
         self.ordered = ordered
         if columns is None:  # Names and kinds, from an empty table of the relation's types.
             import narwhals as nw
@@ -258,16 +176,59 @@ class Stored(memory.RowSource):
 
     def units(self, unit: str) -> int:
         """Number of units; public under substitution."""
-        return self._of_units(unit).size()
+        if unit not in self._counts:
+            units = self._with_units(unit)
+            count = "SELECT count(*) FROM units"
+            rows = shielded(lambda: units.execute(count).fetchall(), _UNSORTED)
+            self._counts[unit] = int(rows[0][0])
+        return self._counts[unit]
 
     def marks(self, unit: str, max_rows: int, parts: Parts | None) -> Marks:
-        """Which rows are used, the first `max_rows` of each unit by position; and their parts."""
-        return self._of_units(unit).marks(max_rows, parts)
+        """Which rows are used, as by `batch.first_rows`, and the part of each (None: all in 0)."""
+        work, units, part = self._with_units(unit), "units", "0"
+        if parts is not None:  # Python computes the keyed hash, and sees each name once.
+            import pyarrow as pa
 
-    def _of_units(self, unit: str) -> Units:
-        if unit not in self._units:
-            self._units[unit] = Units(self._opened, lambda: self._names(unit))
-        return self._units[unit]
+            units, part = "dealt", "part"
+            with closing(work.cursor()) as beside:
+                query = "SELECT unit, unit::VARCHAR FROM units"
+                names = shielded(lambda: _batches(beside.sql(query)), _UNSORTED)
+                schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
+                batches = (
+                    pa.record_batch([batch.column(0), pa.array(parts(keys), pa.int8())], schema)
+                    for batch in names
+                    for keys in [[*map(memory.text_key, batch.column(1).to_pylist())]]
+                )
+                stored_table(work, "dealt", "FROM given", (schema, batches))
+        # Names are looked up before rows are ranked, because whole numbers take less memory.
+        ranked = f"""
+            SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN part ELSE -1 END
+                   )::TINYINT AS mark
+            FROM (SELECT place, unit, part,
+                         row_number() OVER (PARTITION BY unit ORDER BY place) AS rank
+                  FROM (SELECT place, {units}.rowid AS unit, {part} AS part
+                        FROM given LEFT JOIN {units} USING (unit)))
+            ORDER BY place
+            """
+        stored_table(work, "marks", ranked, self._names(unit))
+        # Copy the marks: closing the work database frees the memory that ranking took.
+        copy = database(self._opened)
+        marks = shielded(lambda: _batches(work.table("marks")), _UNSORTED)
+        stored_table(copy, "marks", "FROM given", (marks.schema, marks))
+        self._distinct.pop(unit).close()
+        return Marks(copy)
+
+    def _with_units(self, unit: str) -> Any:
+        """A database with a table `units`, which stores each unit once."""
+        if unit not in self._distinct:
+            work = database(self._opened)
+            # DuckDB does not know the number of streamed rows; the lookup must be in the stored
+            # table.
+            work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+            distinct = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
+            stored_table(work, "units", distinct, self._names(unit))
+            self._distinct[unit] = work
+        return self._distinct[unit]
 
     def _names(self, unit: str) -> Stream:
         """The position and unit's name (or null) of each row; plain types are left unchanged."""
@@ -350,11 +311,13 @@ class Stored(memory.RowSource):
         table = Stored(
             self._relation, self._opened, ordered=self.ordered, levels=levels, columns=columns
         )
-        table._units = self._units  # closed together with these rows
+        # closed together with these rows
+        table._counts, table._distinct = self._counts, self._distinct
         return table
 
     def close(self) -> None:
-        self._units.clear()
+        self._counts.clear()
+        self._distinct.clear()
         self._opened.close()
 
 

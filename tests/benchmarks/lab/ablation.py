@@ -23,7 +23,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,7 @@ def one_release() -> Iterator[None]:
     """All of the effect's share for its first release."""
     found = {step.key: step for step in meta.R.steps}
     rest, first = found.pop(meta.REMAINING), found[meta.RESIDUALS]
-    found[meta.RESIDUALS] = replace(first, weight=first.weight + rest.weight)
+    found[meta.RESIDUALS] = first._replace(weight=first.weight + rest.weight)
 
     def second(state: Any, partials: Any, first: Any, reading: Any) -> Any:
         return first, None
