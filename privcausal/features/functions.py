@@ -418,8 +418,8 @@ class Family:
     """
 
     name: Literal["logit", "poisson"]
-    lo: float
-    hi: float
+    lo: float = -np.inf
+    hi: float = np.inf
 
     def mean(self, eta: Vector) -> Vector:
         eta = np.clip(eta, self.lo, self.hi)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
-from scipy.special import expit
 from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError, write
 from privcausal.estimators import diagnostics, slopes, survival
 from privcausal.estimators.difference import PLACES
+from privcausal.features.functions import Family
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
@@ -658,12 +658,9 @@ class GeneralizedResult(RegressionResult):
     (3, 5)
     """
 
-    def _mean(self, eta: Any) -> Any:
-        return expit(eta) if self.plan.request.estimand == "logit" else np.exp(eta)
-
-    def _slope(self, mean: Any) -> Any:
-        """The derivative of the mean in eta."""
-        return mean * (1 - mean) if self.plan.request.estimand == "logit" else mean
+    @property
+    def _family(self) -> Family:
+        return Family("logit" if self.plan.request.estimand == "logit" else "poisson")
 
     def summary(
         self,
@@ -702,15 +699,15 @@ class GeneralizedResult(RegressionResult):
 
     def get_prediction(self, newdata: Frame) -> frames.Prediction:
         """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
-        linear = super().get_prediction(newdata)
+        linear, family = super().get_prediction(newdata), self._family
 
         def means(alpha: float) -> pd.DataFrame:
             frame = linear.frame(alpha)
-            slope = self._slope(self._mean(frame["estimate"]))
+            slope = family.variance(family.mean(frame["estimate"].to_numpy()))
             for column in ("std_error", "max_bias"):
                 frame[column] *= slope
             for column in ("estimate", "conf_low", "conf_high"):
-                frame[column] = self._mean(frame[column])
+                frame[column] = family.mean(frame[column].to_numpy())
             return frame
 
         return replace(linear, frame=means)
@@ -737,9 +734,9 @@ class GeneralizedResult(RegressionResult):
         x = np.ones((len(rows), len(coef)))
         for j, column in enumerate(columns, 1):
             x[:, j] = column.middle + rows.scaled(estimate.design)[:, j - 1] / column.per_unit
-        mean = self._mean(x @ coef)
-        slope = self._slope(mean)
-        curve = slope * (1 - 2 * mean) if self.plan.request.estimand == "logit" else slope
+        mean = self._family.mean(x @ coef)
+        slope = self._family.variance(mean)
+        curve = slope * (1 - 2 * mean) if self._family.name == "logit" else slope
         by = np.eye(len(coef)) * slope.mean() + np.outer(coef, curve @ x / len(x))
         effects_of = effects.contrasted(self._averages, by[1:], np.zeros(len(coef) - 1))
         effects_of = effects_of._replace(estimate=slope.mean() * coef[1:])

@@ -82,6 +82,10 @@ def view_of(
         gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes,
         second="Coefficients" * request.regression or "Effects over time" * cohorts,
+        scale={
+            "logit": "predicted log odds of the outcome",
+            "poisson": "logarithm of the predicted outcome",
+        }.get(request.estimand, "predicted outcome"),
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=variation,
         varies=variation != looks.FLAT,
@@ -372,9 +376,12 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
         terms = ", ".join(map(str, request.formula.terms)) or "a constant"
         value, low, high = tables.interval(row)
         limits = f"{tables.confidence(alpha)} interval {low} to {high}"
+        ratio = {"logit": "n odds ratio", "poisson": " rate ratio"}.get(request.estimand, "")
+        ratio = ratio and f" This is a{ratio} of {np.exp(row['estimate']):.3g}."
         return (
             f"{outcome} was regressed on {terms}.",
-            f"The coefficient of {row.name} is {value} ({limits}). Its standard error is {error}.",
+            f"The coefficient of {row.name} is {value} ({limits}). Its standard error is {error}."
+            f"{ratio}",
         )
     if request.estimand == COHORTS:
         treatment = "treatment"
