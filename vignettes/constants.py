@@ -52,12 +52,13 @@ vault.queries.moments:BINS
 inference.population:SIZE
 inference.population:MARGINAL_CENTRES, MARGINAL_SPREADS
 inference.population:NARROWEST_MARGINAL, WIDEST_MARGINAL
-inference.population:UNIFORM_ODDS
+inference.ranges:UNIFORM_ODDS
 inference.population:ALL_NOISE
 inference.population:HIDDEN
 inference.population:LEAST_EIGENVALUE
 inference.ranges:LUCKY
 inference.ranges:SHARE_BEYOND
+inference.ranges:STRETCH
 inference.ranges:LOOK_BINS
 inference.ranges:CENTRES, SPREADS
 inference.ranges:STANDS_OUT
@@ -94,6 +95,8 @@ inference.ranges:CUTS
 inference.cuts:SIGNED_HALF_OCTAVES
 inference.ranges:FEW_OUTSIDE, OUTSIDE_SDS
 inference.cuts:UNFORESEEN
+inference.cuts:MEAN_FACTOR
+inference.cuts:MEAN_SDS
 inference.cuts:NEAREST
 inference.tails:SCALES
 inference.tails:START_SDS, LEAST_START
