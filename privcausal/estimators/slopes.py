@@ -239,7 +239,10 @@ def cut_sums(
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
     shares, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
     sizes = averages.row_sizes(state, stage, scores, declared=shares)
-    sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
+    if typical <= 0:  # noise hides the residual of the treatment, and with it the scale
+        sizes = None
+    unit = np.sqrt(max(typical, 0.0))
+    sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, unit, 1.0))
     extremes = Extremes(sizes_of, weights, chances)
     noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
     anywhere = state.request.tails == "any"

@@ -503,7 +503,7 @@ def effective_range(
     seen = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY)
     ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
     core = Core.of(seen, counts, ends)
-    if whole and seen.sum() == 1:
+    if whole and (core is None or seen.sum() == 1):
         return declared
     at = np.flatnonzero(seen)
     outside = (counts[: at[0]][::-1], counts[at[-1] + 1 :]) if len(at) else (counts, counts[:0])
@@ -511,6 +511,8 @@ def effective_range(
     rows = max(float(counts.sum() - elsewhere.sum()), noise_sd, 1.0)
     doubt = norm.isf(LUCKY) * noise_sd * np.sqrt(len(elsewhere))
     if core is None or elsewhere.sum() + doubt > rows:
+        if whole:
+            return declared
         low, high = declared.lo + declared.width * _likely_range(counts, noise_sd)
     else:
         step, limits = declared.width / len(counts), []
