@@ -81,8 +81,7 @@ spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other arguments of the call: groups, unit, ...
   task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress",
-                       # "logit", "poisson",
-                       # or "did" (with unit, time, and periods; or also cohort)
+                       # "logit", "poisson", "did" (unit, time, periods, cohort)
   complete = false     # true: the columns used cannot have missing values
   learner = "adum"     # or {name = "adum", cells = 4}; the same for base
   control = {split = "crossfit"}  # further settings, as in pc.Control
