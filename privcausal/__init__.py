@@ -15,12 +15,12 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "api": (
-        "check_data", "declare_labels", "did", "from_cells", "plan", "private", "privcate",
-        "regress",
+        "check_data", "declare_labels", "did", "from_cells", "logit", "plan", "poisson", "private",
+        "privcate", "regress",
     ),
     "results": (
-        "AteResult", "CateResult", "EventStudyResult", "PlanResult", "RegressionResult", "compare",
-        "load",
+        "AteResult", "CateResult", "EventStudyResult", "GeneralizedResult", "PlanResult",
+        "RegressionResult", "compare", "load",
     ),
     "auditing": ("AuditResult", "audit"),
     "accounting": ("Ledger", "TradeOff"),
@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from privcausal.api import declare_labels as declare_labels
     from privcausal.api import did as did
     from privcausal.api import from_cells as from_cells
+    from privcausal.api import logit as logit
     from privcausal.api import plan as plan
+    from privcausal.api import poisson as poisson
     from privcausal.api import private as private
     from privcausal.api import privcate as privcate
     from privcausal.api import regress as regress
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from privcausal.results import AteResult as AteResult
     from privcausal.results import CateResult as CateResult
     from privcausal.results import EventStudyResult as EventStudyResult
+    from privcausal.results import GeneralizedResult as GeneralizedResult
     from privcausal.results import PlanResult as PlanResult
     from privcausal.results import RegressionResult as RegressionResult
     from privcausal.results import load as load

@@ -18,7 +18,7 @@ from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import ControlGroup, panel_of
 from privcausal.request.plan import CLUSTER_CORRELATION, Plan, assume
-from privcausal.request.request import COHORTS, Control, Trust, estimands_of
+from privcausal.request.request import COHORTS, Control, Special, Trust, estimands_of
 from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results.base import cells_call
 from privcausal.results.guarantee import ledger_line
@@ -26,6 +26,7 @@ from privcausal.results.plan import Question
 from privcausal.run import (
     DEFAULT,
     Bounds,
+    ResultT,
     groups_of,
     parse,
     request_of,
@@ -447,19 +448,157 @@ def regress(
     >>> list(fit.params.index)
     ['Intercept', 'programme', 'age']
     """
+    return _regressed(
+        "OLS",
+        results.RegressionResult,
+        formula,
+        data,
+        weights=weights,
+        eps=eps,
+        delta=delta,
+        bounds=bounds,
+        trust=Trust.of(neighbors, unit, max_rows),
+        control=control,
+        ledger=ledger,
+        progress=progress,
+    )
+
+
+@strict
+def logit(
+    formula: str,
+    data: Frame,
+    *,
+    weights: str | None = None,
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    bounds: Bounds = None,
+    neighbors: Neighbors = "substitute",
+    unit: str | None = None,
+    max_rows: int | None = None,
+    control: Control = DEFAULT,
+    ledger: accounting.Ledger | None = None,
+    progress: bool = False,
+) -> results.GeneralizedResult:
+    """Fit a logit regression of a 0/1 outcome with private coefficients and robust intervals.
+
+    Parameters
+    ----------
+    control : Control
+        `cov_type`: ``"HC0"`` (the default of this call) or ``"HC1"``.
+    formula, data, weights, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
+        As for `regress`, which raises the same errors. A `BudgetError` is raised, too, if noise
+        would be large relative to the moments of the columns: Newton's step is then not defined.
+
+    Returns
+    -------
+    GeneralizedResult
+        `params` are changes of the log odds. ``summary(exponentiate=True)`` prints odds ratios,
+        `predict` probabilities, and `get_margeff` average marginal effects.
+
+    Examples
+    --------
+    >>> survey = pc.datasets.clinic(20_000)
+    >>> frame = survey.frame.assign(well=(survey.frame["recovery"] > 50) * 1)
+    >>> bounds = {**survey.bounds, "well": [0, 1]}
+    >>> fit = pc.logit("well ~ programme + age", frame, eps=1, bounds=bounds)
+    >>> list(fit.params.index)
+    ['Intercept', 'programme', 'age']
+    """
+    return _regressed(
+        "logit",
+        results.GeneralizedResult,
+        formula,
+        data,
+        weights=weights,
+        eps=eps,
+        delta=delta,
+        bounds=bounds,
+        trust=Trust.of(neighbors, unit, max_rows),
+        control=control,
+        ledger=ledger,
+        progress=progress,
+    )
+
+
+@strict
+def poisson(
+    formula: str,
+    data: Frame,
+    *,
+    weights: str | None = None,
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    bounds: Bounds = None,
+    neighbors: Neighbors = "substitute",
+    unit: str | None = None,
+    max_rows: int | None = None,
+    control: Control = DEFAULT,
+    ledger: accounting.Ledger | None = None,
+    progress: bool = False,
+) -> results.GeneralizedResult:
+    """Fit a Poisson regression with private coefficients and robust intervals.
+
+    Parameters
+    ----------
+    formula, data, control, weights, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
+        As for `logit`. The outcome's lower bound is 0. It need not be a count, nor its variance
+        equal to its mean.
+
+    Returns
+    -------
+    GeneralizedResult
+        `params` are changes of the logarithm of the mean. ``summary(exponentiate=True)`` prints
+        rate ratios.
+
+    Examples
+    --------
+    >>> survey = pc.datasets.clinic(20_000)
+    >>> fit = pc.poisson("recovery ~ programme + age", survey.frame, eps=1, bounds=survey.bounds)
+    >>> list(fit.params.index)
+    ['Intercept', 'programme', 'age']
+    """
+    return _regressed(
+        "poisson",
+        results.GeneralizedResult,
+        formula,
+        data,
+        weights=weights,
+        eps=eps,
+        delta=delta,
+        bounds=bounds,
+        trust=Trust.of(neighbors, unit, max_rows),
+        control=control,
+        ledger=ledger,
+        progress=progress,
+    )
+
+
+def _regressed(
+    estimand: Special,
+    kind: type[ResultT],
+    formula: str,
+    data: Frame,
+    *,
+    weights: str | None,
+    eps: float,
+    delta: float,
+    bounds: Bounds,
+    trust: Trust,
+    control: Control,
+    ledger: accounting.Ledger | None,
+    progress: bool,
+) -> ResultT:
+    alone = isinstance(control, Control) and control.cluster is None
+    if estimand != "OLS" and alone and control.cov_type == "nonrobust":
+        control = replace(control, cov_type="HC0")
     with open_source(data) as source:
+        parsed = parse(formula, source, regression=True)
         request = request_of(
-            parse(formula, source, regression=True),
-            bounds,
-            eps,
-            delta,
-            Trust.of(neighbors, unit, max_rows),
-            control,
-            estimand="OLS",
-            weights=weights,
+            parsed, bounds, eps, delta, trust, control, estimand=estimand, weights=weights
         )
         method, chosen = estimators.for_average(request), estimators.base_of("linear")
-        return run(method, chosen, source, request, ledger, results.RegressionResult, progress)
+        return run(method, chosen, source, request, ledger, kind, progress)
 
 
 @strict
@@ -525,7 +664,7 @@ def plan(
         otherwise. Its bounds are estimated privately, as in a fit.
     learner : str or option object
         - ``"private"`` plans `privcausal.private`.
-        - ``"regress"`` plans the first slope of `privcausal.regress`.
+        - ``"regress"``, ``"logit"`` and ``"poisson"`` plan the first slope of these calls.
         - Any other name plans `privcausal.privcate`.
     estimand : {"ATE", "ATT", "ATO", "means", "RR", "OR", "PLR", "LATE", "RMST", "risk"} or list
         As for `private`; the widths are for the first estimand. `privcate` has the ATE only. "RMST"
@@ -579,13 +718,14 @@ def plan(
     >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds, like=survey)
     """
     question = Question.of(n, eps, width, alpha, power)
-    average, regression = learner == "private", learner == "regress"
+    regressions = {"regress": "OLS", "logit": "logit", "poisson": "poisson"}
+    average, regression = learner == "private", regressions.get(str(learner), "")
     if not average and estimand != "ATE":
         raise CapabilityError(
             "estimand= requires learner='private'. privcate() releases only the ATE."
         )
     first, more = estimands_of(estimand)
-    of: Any = first if average else "OLS" if regression else "CATE"
+    of: Any = first if average else regression or "CATE"
     staggered = time is not None or cohort is not None or periods is not None
     others = (max_rows, weights, propensity, horizon, like)
     other = any(option is not None for option in others) or (of, *more) != ("ATE",)
@@ -623,7 +763,7 @@ def plan(
     if average or regression:
         method = estimators.for_average(request)
     else:
-        method = estimators.find(learner, "private", "regress")
+        method = estimators.find(learner, "private", *regressions)
     assumed = assume(request, outcome_sd, r2, treated, like, icc)
     planner = Planner.of(method, estimators.base_of(base), request, assumed)
     planned = results.PlanResult(planner, question, question.points(planner))

@@ -309,7 +309,13 @@ def audit_target(
     options: Mapping[str, Any],
 ) -> tuple[str, AuditTarget]:
     """The words of a call; its fit, and the tables invented for it."""
-    calls = {"private": api.private, "regress": api.regress, "did": api.did}
+    calls = {
+        "private": api.private,
+        "regress": api.regress,
+        "logit": api.logit,
+        "poisson": api.poisson,
+        "did": api.did,
+    }
     fit: Any = calls.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
     allowed = [name for name in inspect.signature(fit).parameters if name not in _NAMED]
     for name in options:
@@ -587,8 +593,8 @@ def audit(
     formula : str
         As for the fit.
     learner : str or option object
-        ``"private"`` audits `privcausal.private`, ``"regress"`` `privcausal.regress`, ``"did"``
-        `privcausal.did` with cohorts, and any other `privcausal.privcate`.
+        ``"private"``, ``"regress"``, ``"logit"`` and ``"poisson"`` audit the calls of these names,
+        ``"did"`` `privcausal.did` with cohorts, and any other `privcausal.privcate`.
     bounds : dict or Schema
         A domain for every column but a 0/1 treatment. Privately estimated bounds are not audited.
     eps, delta, neighbors
@@ -863,6 +869,8 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "regression": {
         "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
     },
+    "logit": {"learner": "logit", "formula": "Y ~ X", "bounds": {"Y": [0, 1], "X": (0, 1)}},
+    "poisson": {"learner": "poisson", "formula": "Y ~ X"},
     "event study": {
         "learner": "did", "formula": "Y ~ 1", "unit": "id", "time": "year", "cohort": "first",
         "periods": [1, 2, 3], "bounds": {"Y": (0, 1), "first": [0, 2, 3]}, "eps": 20.0,

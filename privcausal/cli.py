@@ -81,7 +81,7 @@ spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other arguments of the call: groups, unit, ...
   task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress",
-                       # or "did" (with unit, time, and periods; or also cohort)
+                       # "logit", "poisson", "did" (unit, time, periods, cohort)
   complete = false     # true: the columns used cannot have missing values
   learner = "adum"     # or {name = "adum", cells = 4}; the same for base
   control = {split = "crossfit"}  # further settings, as in pc.Control
@@ -330,7 +330,7 @@ def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
 
 # -- the spec file ---------------------------------------------------------------------------
 
-_TASKS = ("privcate", "private", "regress", "did")
+_TASKS = ("privcate", "private", "regress", "logit", "poisson", "did")
 _KEYS = ("formula", "task", "bounds", "complete", "ledger")
 _NOT_IN_A_FILE = {"formula", "data", "bounds", "ledger", "progress"}
 _LEDGER = ("path", "dataset", "eps", "delta")

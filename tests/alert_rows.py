@@ -53,6 +53,8 @@ FALSE_ALARMS: dict[str, float] = {
     "clusters": 0.0,  # 50 clusters
     "instrument": 0.01,  # a first stage of ten standard errors
     "collinear": 0.01,  # independent columns
+    "events": 0.0,  # 1,000 events
+    "separation": 0.01,  # independent columns
     "tail": 0.01,  # normal residuals
     "leverage": 0.01,  # normal columns
     "bias": 0.05,  # normal residuals, n eps = 2,000
@@ -115,4 +117,5 @@ HARMLESS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "CATE": lambda d: pc.privcate("Y ~ T | X + B", d, bounds=HARMLESS_BOUNDS),
     "differences": _panel,
     "regression": lambda d: pc.regress("Y ~ X + Z + B + C(G)", d, bounds=HARMLESS_BOUNDS, eps=1),
+    "logit": lambda d: pc.logit("B ~ X + Z", d, bounds=HARMLESS_BOUNDS | {"B": [0, 1]}, eps=2),
 }  # fmt: skip

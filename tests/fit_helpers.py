@@ -27,6 +27,7 @@ def seedable(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 private, privcate, regress = map(seedable, (pc.private, pc.privcate, pc.regress))
+logit, poisson = map(seedable, (pc.logit, pc.poisson))
 
 
 def missed(fits: Iterable[Any], truth: Any) -> Any:

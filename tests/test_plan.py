@@ -325,7 +325,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n": 100, "treated": 0}, pc.CapabilityError, "treated must be"),
     ({"n": 100, "alpha": 0}, pc.CapabilityError, "alpha must be"),
     ({"n": 100, "power": 1}, pc.CapabilityError, "power must be"),
-    ({"n": 100, "learner": "dml"}, pc.CapabilityError, "'private', 'regress', 'r', 'dr'"),
+    (
+        {"n": 100, "learner": "dml"},
+        pc.CapabilityError,
+        "'regress', 'logit', 'poisson', 'r', 'dr'",
+    ),
     ({"n": 100, "base": "forest"}, pc.CapabilityError, "Base 'forest' is unknown"),
     (
         {"n": 100, "control": pc.Control(shares={"average": 0}), "learner": "r"},

@@ -128,7 +128,7 @@ def for_average(request: Request) -> Learner:
             "estimand='CATE' is not an average effect. Use pc.privcate(formula, data), or choose "
             f"one of {known}."
         )
-    if request.estimand == "OLS":
+    if request.regression:
         return LeastSquares()
     if request.estimand == COHORTS:
         return EventStudy()

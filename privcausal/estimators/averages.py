@@ -829,11 +829,11 @@ def weights_described(description: words.Description, fit: words.Estimate) -> wo
         return description
     most, assumed = f"{averages.most_weight:.4g}", ASSUMED.format(name=name)
     effect = ("Design effect", f"{averages.weighting:.2f} (of the weights)")
-    regression = fit.plan.request.estimand == "OLS"
+    regression = fit.plan.request.regression
     weighing = WEIGHING.format(name=name, most=most) + NUISANCES * (not regression)
     return replace(
         description,
-        title="weighted least squares" if regression else description.title,
+        title=f"weighted {description.title}" if regression else description.title,
         rows=(*description.rows, ("Weights", f"{name}, at most {most}"), effect),
         assumptions=(*description.assumptions, assumed),
         notes=(*description.notes, assumed),

@@ -100,7 +100,10 @@ class Learner(ABC):
         return budget.make_plan(request, self.name, name, weights, self.top(request), undeclared)
 
     def counted(self, plan: Plan) -> tuple[float, int]:
-        """Noise sd of the count of a group of rows that are compared, and the number of groups."""
+        """Noise sd of the count of a group of rows that are compared, and the number of groups.
+
+        A number of 0 groups stands for other needs: the sd is a third of the rows that noise hides.
+        """
         return budget.count_sd(plan), 2
 
     def top(self, request: Request) -> Mapping[str, float]:

@@ -508,6 +508,11 @@ def check_rows(
         return
     columns, (sd, groups), trust = len(undeclared.numbers), counted, fit.request.trust
     kind = "rows" if trust.unit is None else "units"
+    if not groups and 0 < size <= FEW_SDS * sd:
+        raise BudgetError(
+            f"The data have too few {kind} for this budget: noise would be large relative to the "
+            f"moments of the columns. With these columns, {_enough(fit, size, FEW_SDS * sd, kind)}."
+        )
     if 0 < size <= min(groups, 2) * FEW_SDS * sd:
         what = "cohorts" if isinstance(trust.panel, Staggered) else "groups"
         which = f"compare any two {what}" if groups > 1 else "estimate a mean"

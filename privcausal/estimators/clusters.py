@@ -191,7 +191,7 @@ def with_dependence(
     )
     release = fit.release(CLUSTER_SQUARES, query)
     released = Reading(release.value, release.noise_sd)
-    limit = np.inf if request.estimand == "OLS" else float(rows)
+    limit = np.inf if request.regression else float(rows)
     out, larger = with_clusters(estimate, released, query.cap * units, masses, rows, limit)
     clusters, alert = max(float(released.value[-1]), out.clusters), ""
     if larger:

@@ -225,6 +225,8 @@ ESTIMANDS: dict[str, Estimand] = {
     ),
     "risk": ATE("average effect on the risk", "Private Effect on the Risk of an Event"),
     "OLS": Estimand("best linear prediction", "Private Linear Regression", "", "", "", ""),
+    "logit": Estimand("log odds", "Private Logit Regression", "", "", "", ""),
+    "poisson": Estimand("logarithm of the mean", "Private Poisson Regression", "", "", "", ""),
 }
 
 

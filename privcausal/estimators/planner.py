@@ -88,7 +88,7 @@ class Forecast:
     def __post_init__(self) -> None:
         estimand, last = self.plan.request.estimand, len(self.terms) - 1
         vars(self).update(
-            lead=last if estimand == COHORTS else int(estimand == "OLS" and last > 0),
+            lead=last if estimand == COHORTS else int(self.plan.request.regression and last > 0),
             variance=self.sampling + self.privacy + self.nuisances,
             bias=np.sqrt(self.clipping),
             parts=np.stack([self.sampling, self.privacy, self.clipping, self.nuisances]),
@@ -120,7 +120,10 @@ class Planner:
     ends: tuple[float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        ends = RANGE_ENDS[self.request.estimand == "OLS"][self.assumed.scale_source]
+        source = self.assumed.scale_source
+        if self.request.estimand == "logit" and source == "bounds":
+            source = "outcome_sd"  # the outcome has two values
+        ends = RANGE_ENDS[self.request.regression][source]
         vars(self).update(ends=ends)
         if self.request.mode == "paper":
             raise CapabilityError(
@@ -153,7 +156,7 @@ class Planner:
     @property
     def has_nuisances(self) -> bool:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""
-        if self.request.estimand in ("OLS", COHORTS):
+        if self.request.regression or self.request.estimand == COHORTS:
             return False
         stages = self.plan(self.request.budget.epsilon, None).stages
         return any(stage.heading == "nuisance" for stage in stages)
@@ -183,10 +186,11 @@ class Planner:
                 raise BudgetError("Noise decides which labels are found.")
         except BudgetError:  # The fit would fail too: it has too few rows for this budget.
             infinite, zero, estimand = np.array([np.inf]), np.zeros(1), plan.request.estimand
+            lead = "Intercept" if plan.request.regression else estimand.replace("CATE", "ATE")
             forecast = Forecast(
                 rows=rows,
                 plan=plan,
-                terms=({"CATE": "ATE", "OLS": "Intercept"}.get(estimand, estimand),),
+                terms=(lead,),
                 sampling=infinite,
                 privacy=zero,
                 clipping=zero,

@@ -35,7 +35,7 @@ from privcausal.estimators.budget import Step
 from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
-from privcausal.features.functions import Additive, Constant
+from privcausal.features.functions import Additive, Constant, Family
 from privcausal.inference import ranges, tails
 from privcausal.inference.averages import (
     FEW_SDS,
@@ -54,6 +54,7 @@ from privcausal.inference.ranges import (
 )
 from privcausal.inference.regression import likelihoods
 from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
 from privcausal.typing import Mask, Matrix, Vector
@@ -700,7 +701,8 @@ class _FirstStep:
     Q = `square` is the squared norm of the sizes of whitened features. The response
     was clipped at `reach`. `natural` maps coefficients of the features to natural ones, and
     `params` are the natural coefficients of the fit. `mean` is the mean outcome. `sparse`: most
-    outcomes are at single values.
+    outcomes are at single values. A row has the weight (`unit` root)^2. `start` is that of a
+    generalized linear model, whose coefficients the fit then has.
     """
 
     features: FeatureMap
@@ -708,11 +710,14 @@ class _FirstStep:
     reach: float
     fit: FirstFit
     square: float
-    residual: vault.OutcomeResidual
+    residual: vault.OutcomeResidual | vault.WorkingResidual
     natural: Matrix
     params: Vector
     mean: float
     sparse: bool
+    root: vault.Transform | None
+    unit: float
+    start: _Start | None = None
 
     def turned(self, lever: float) -> basis.Turned:
         """Whitened columns u, with a limit of their norm."""
@@ -775,6 +780,7 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
     fit = first_fit(moments, shrunk, usual, spread, focus)
     eta = Additive(features, fit.coef, mean)
     far = float(np.abs(fit.coef) @ features.ends)  # eta is not clipped to the outcome's bounds
+    weight, unit = _survey_weight(state)
     wide = vault.Outcome(min(outcome.lo, mean - far), max(outcome.hi, mean + far))
     params = natural @ fit.coef
     params[0] += mean
@@ -789,7 +795,123 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
         params=params,
         mean=mean,
         sparse=single,
+        root=weight,
+        unit=unit,
     )
+
+
+# -- generalized linear models -----------------------------------------------------------------
+
+MOST_ODDS, LEAST_MEAN = 6.0, 0.01
+"""Log odds are clipped to [-6, 6], and mean outcomes are at least a hundredth of their bound."""
+
+START_RIDGE, STEP_RIDGE = 0.02, 0.1
+"""Ridges of the start and of the full step, relative to the moments. Public data."""
+
+BENT = 0.5
+"""Share of the step's curvature that counts as its error. Public data."""
+
+OTHER_MODEL = 1e9
+"""Variance of the first step's moments, which are not moments of a generalized linear model."""
+
+
+def family_of(request: Request, outcome: vault.Outcome) -> Family:
+    """The family of a logit or a Poisson regression, within the outcome's bounds."""
+    if request.estimand == "logit":
+        return Family("logit", -MOST_ODDS, MOST_ODDS)
+    return Family("poisson", math.log(LEAST_MEAN * outcome.hi), math.log(outcome.hi))
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """The family, and whitened columns u (N, p) and eta (N,) of the synthetic population."""
+
+    family: Family
+    u: Matrix
+    eta: Vector
+
+
+def _linked(state: first_stages.FitState, first: _FirstStep, family: Family) -> _FirstStep:
+    """The start of Newton's step: coefficients b with the moments of the linear fit.
+
+    In the synthetic population, E[u mu(u'b)] is the linear fit's E[u Y]. Newton's step at b is
+    least squares of the working residual (Y - mu) / V with the weights V (McCullagh and Nelder
+    1989, section 2.5). The columns are whitened under these weights.
+    """
+    sizes, turn = first.fit.usual, first.fit.turn
+    # The columns of the synthetic population are made white, as those of the rows are.
+    u = np.asarray(state.rows.phi(first.features)) @ turn.T
+    u[:, 1:] -= u[:, 1:].mean(axis=0)
+    u[:, 1:] = u[:, 1:] @ _whitening(u[:, 1:].T @ u[:, 1:] / len(u), None).T
+    linear = np.linalg.solve(turn.T, first.fit.coef)
+    unit = 1.0 if family.name == "logit" else math.exp(family.hi)
+    mean = float(np.clip(first.mean + linear[0], LEAST_MEAN * unit, (1 - LEAST_MEAN) * unit))
+    near, moments = np.zeros(len(sizes)), np.r_[mean, linear[1:]]
+    near[0] = math.log(mean / (1 - mean) if family.name == "logit" else mean)
+    ridge = START_RIDGE * float(family.variance(np.array(mean)))
+    b = _solved(family, u, np.zeros(len(u)), moments, near, ridge)
+    offset, coef = u @ b, turn.T @ b
+    last = int(np.argmax(sizes)) if sizes.max() > 1.0 else None
+    again = _whitening((u.T * family.variance(family.mean(offset))) @ u / len(u), last)
+    eta = Additive(first.features, coef)
+    root: vault.Transform = vault.LinkWeight(family, eta)
+    if first.root is not None:
+        root = vault.TransformProduct(first.root, root)
+    return replace(
+        first,
+        fit=FirstFit(coef, again @ turn, sizes, 1.0),
+        residual=vault.WorkingResidual(family, eta, state.outcome),
+        params=first.natural @ coef,
+        root=root,
+        unit=first.unit * math.sqrt(family.most),
+        start=_Start(family, u @ again.T, offset),
+    )
+
+
+def _whitening(gram: Matrix, last: int | None) -> Matrix:
+    """W with W gram W' = 1, lower triangular with the column `last` at the end."""
+    order = np.argsort(np.arange(len(gram)) == last, kind="stable")
+    at, out = np.ix_(order, order), np.zeros_like(gram)
+    out[at] = np.linalg.inv(np.linalg.cholesky(gram[at] + 1e-6 * np.eye(len(gram))))
+    return out
+
+
+def _solved(
+    family: Family, u: Matrix, offset: Vector, target: Vector, near: Vector, ridge: float
+) -> Vector:
+    """d with E[u mu(offset + u'd)] + ridge (d - near) = target, by damped Newton steps."""
+    d, eye = near, np.eye(len(near))
+    mean = family.mean(offset + u @ d)
+    score = u.T @ mean / len(u) - target
+    for _ in range(25):
+        hessian = (u.T * family.variance(mean)) @ u / len(u) + ridge * eye
+        step, share = np.linalg.solve(hessian, score), 1.0
+        while share > 1e-3:
+            new = d - share * step
+            mean = family.mean(offset + u @ new)
+            left = u.T @ mean / len(u) + ridge * (new - near) - target
+            if np.linalg.norm(left) < np.linalg.norm(score):
+                break
+            share /= 2
+        if share <= 1e-3:
+            break
+        d, score = new, left
+        if np.linalg.norm(score) < 1e-8:
+            break
+    return d
+
+
+def _full_step(start: _Start, delta: Vector) -> tuple[Vector, Matrix]:
+    """The change d whose score in the synthetic population is Newton's, and its slope in Newton's.
+
+    Newton's step `delta` is exact for small changes.
+    """
+    family, u = start.family, start.u
+    target = u.T @ family.mean(start.eta) / len(u) + delta
+    d = _solved(family, u, start.eta, target, delta, STEP_RIDGE)
+    v = family.variance(family.mean(start.eta + u @ d))
+    hessian = (u.T * v) @ u / len(u) + STEP_RIDGE * np.eye(len(d))
+    return d, np.asarray((1 + STEP_RIDGE) * np.linalg.inv(hessian))
 
 
 def _rows(state: first_stages.FitState) -> float:
@@ -840,10 +962,12 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     variances = norm2 * ((1 / first.moments.scale) ** 2 + float(fit.coef @ fit.coef))
     variances *= (first.moments.sd / scale * fit.usual) ** 2
     first_variance = float(variances[1:].mean() if len(variances) > 1 else variances[0])
+    if first.start is not None:
+        first_variance, first_excess = OTHER_MODEL, 0.0
     unit = _unit(state, SECOND_MOMENTS)
     cut = row_cut(law, leverage, pull, unit, first_variance, first_excess, effect / count)
     row = vault.RegressionRow(
-        first.turned(cut.lever), first.residual, *_survey_weight(state), cut.scale / scale, cut.norm
+        first.turned(cut.lever), first.residual, first.root, first.unit, cut.scale / scale, cut.norm
     )
     moments = replace(_moments(state, SECOND_MOMENTS, row), scale=cut.scale)
     _note_collinear(state, moments, lift * fit.usual)
@@ -852,6 +976,10 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     meat: Matrix = second.square * second.gram * count / max(positive - len(lift), 1.0)
     if request.cov_type != "nonrobust":
         meat = _meat(state, first, row, cut, second)
+    delta, step = second.delta, lift * scale
+    if first.start is not None:
+        delta, slope = _full_step(first.start, second.delta)
+        step = lift @ slope
     # The bias of each coefficient, per unit of the norm of its row.
     pulls = pull.bound(cut.growth)
     share = fit.along(lift @ np.linalg.inv(second.gram)) ** 2
@@ -864,11 +992,14 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     beyond = max(float(law.kept[-1] - law.square(cut.residual)), 0.0)
     hidden = np.asarray(beyond * np.maximum(1.0, pulls / USUAL_PULL) ** 2) * effect / count
     terms = (ResultTerm("coefficient", "Intercept"), *(c.slope for c in state.design.columns))
-    estimate = estimate_coefficients(
-        terms, first.params, lift * scale, second, meat, count, bias, hidden
-    )
+    estimate = estimate_coefficients(terms, first.params, step, second, meat, count, bias, hidden)
+    if first.start is not None:
+        bend = BENT * lift @ (delta - second.delta)
+        privacy = estimate.privacy + np.outer(bend, bend)
+        values = first.params + lift @ delta
+        estimate = replace(estimate, estimate=values, privacy=privacy, r2=np.nan)
     state.alerts |= _alerts(state, first, estimate, law, leverage)
-    scores = partial(_influences, row, first, second, estimate, lift * scale)
+    scores = partial(_influences, row, first, second, estimate, step)
     return with_weights(state, with_dependence(state, estimate, scores, len(terms)))
 
 
@@ -877,7 +1008,7 @@ def _sizes(
 ) -> tuple[ResidualLaw, Leverage, Pull]:
     """Sizes of residuals and rows, and how outliers pull each coefficient: one pass."""
     count, scale = _rows(state), first.fit.scale
-    root, unit = _survey_weight(state)
+    root, unit = first.root, first.unit
     residual = vault.TransformProduct(root, first.residual) if root else first.residual
     top = residual.bound * unit
     if root is None:
@@ -982,6 +1113,9 @@ def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> t
     return exact & seen, exact & ~seen
 
 
+FEW_EVENTS, SEPARATED_SHARE = 50, 0.02
+"""Expected events of an alert, and share of rows whose log odds are at their limits. By hand."""
+
 LOG_SPREAD = 0.5
 """Residual sd as a share of the mean, above which the logarithm of an amount changes its tail."""
 
@@ -996,10 +1130,16 @@ def _alerts(
     law: ResidualLaw,
     leverage: Leverage,
 ) -> dict[str, str]:
-    alerts, outcome = dict[str, str](), state.request.formula.outcome
+    alerts, outcome, start = dict[str, str](), state.request.formula.outcome, first.start
+    if start is not None and start.family.name == "logit":
+        if min(first.mean, 1 - first.mean) * estimate.size < FEW_EVENTS:
+            alerts["events"] = RARE_EVENTS.format(outcome=outcome, few=FEW_EVENTS)
+        if np.mean(np.abs(start.eta) >= MOST_ODDS) > SEPARATED_SHARE:
+            alerts["separation"] = SEPARATION.format(outcome=outcome)
     if law.far > LONG_SHARE and not state.unlimited:
         # Advise the logarithm if the outcome is not negative and not a logarithm already.
         amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.mean
+        amount = amount and start is None
         logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", outcome)
         advice = LOGARITHM if amount and not logged else OTHERWISE
         alerts["tail"] = LONG_TAIL.format(outcome=outcome, advice=advice)
@@ -1092,42 +1232,66 @@ class LeastSquares(Learner):
 
     def counted(self, plan: Plan) -> tuple[float, int]:
         sd, groups = super().counted(plan)  # A mean compares no groups: a row changes one count.
-        return (sd, groups) if plan.request.formula.terms else (sd / np.sqrt(2.0), 1)
+        if not plan.request.formula.terms:
+            sd, groups = sd / np.sqrt(2.0), 1
+        if plan.request.estimand != "OLS":
+            # Newton's step divides by moments: the largest eigenvalue of their noise, for rows of
+            # twice the usual squared norm p, is 4 p^1.5 noise sds, over the number of rows.
+            p = 1 + len(plan.request.formula.terms)
+            noise = budget.noise_sd(plan, plan.stage(SECOND_MOMENTS).rho, 1.0)
+            sd, groups = max(sd, 4 * p**1.5 * noise / (MOST_MOMENT_NOISE * FEW_SDS)), 0
+        return sd, groups
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
         state = first_stages.prepare(fit, linear_terms=False)
-        averages = _second_step(state, _first_step(state))
+        first = _first_step(state)
+        if state.request.estimand != "OLS":
+            first = _linked(state, first, family_of(state.request, state.outcome))
+        averages = _second_step(state, first)
         return state.finished(state.design, state.population, averages=averages)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
         robust = request.cov_type != "nonrobust" or request.cluster is not None
+        linear = request.estimand == "OLS"
         r2 = np.nan if estimate.averages is None else estimate.averages.r2
         explained = f"{r2:.3f}" if np.isfinite(r2) else "hidden by noise"
+        shown = linear and estimate.averages is not None
         return words.Description(
-            title=cls.title,
+            title=cls.title if linear else "Newton's step",
             rows=(
                 ("Covariance", request.cov_type),
-                *(() if estimate.averages is None else (("R-squared (noisy)", explained),)),
+                *((("R-squared (noisy)", explained),) if shown else ()),
             ),
-            reading=(COEFFICIENT_READING,),
+            reading=(COEFFICIENT_READING, *(() if linear else (EXPONENTIALS[request.estimand],))),
             assumptions=(
-                PROJECTION,
+                PROJECTION if linear else LINKED,
                 *(() if robust else (HOMOSKEDASTIC,)),
                 CLIPPED_ROWS,
+                *(() if linear else (ONE_STEP,)),
                 words.BOUNDED,
             ),
-            methods=(*REGRESSION_METHODS, words.MISSING),
+            methods=(*REGRESSION_METHODS, *(() if linear else (NEWTON,)), words.MISSING),
             adjusts=False,
             stages=(("nuisance", "first fit"), ("effect", "coefficients")),
         )
 
 
+MOST_MOMENT_NOISE = 0.2
+"""Noise of the moments, relative to them, above which generalized linear models are refused: widths
+of public data sets are then 5 to 15 times those without privacy. By hand."""
+
 COEFFICIENT_READING = (
     "Coefficients are associations: each compares rows that differ in one column and are equal in "
     "the others. A coefficient is a causal effect only if no other variable confounds its column."
 )
+
+EXPONENTIALS = {
+    "logit": "Coefficients are changes of the log odds; their exponentials are odds ratios.",
+    "poisson": "Coefficients are changes of the logarithm of the mean; their exponentials are rate "
+    "ratios.",
+}
 
 LONG_TAIL = (
     "{outcome!r} has a long tail, or its bounds are far too wide. Intervals are wide, because they "
@@ -1136,6 +1300,16 @@ LONG_TAIL = (
 )
 LOGARITHM = "Use its logarithm as the outcome."
 OTHERWISE = "Use more rows or budget, or an outcome with fewer outliers."
+
+RARE_EVENTS = (
+    "Fewer than {few} rows have the rarer value of {outcome!r}. Estimates of log odds from so few "
+    "events are biased, and their intervals are too short."
+)
+
+SEPARATION = (
+    "The columns nearly separate the two values of {outcome!r}: log odds are at their limits for "
+    "some rows. Leave out the columns that determine the outcome."
+)
 
 ISOLATED = (
     "A few rows at a large distance from all others determine coefficients. Declare "
@@ -1155,6 +1329,16 @@ COLLINEAR = (
 PROJECTION = (
     "Coefficients describe the best linear prediction of the outcome in the sampled population. "
     "The outcome need not be linear in the columns."
+)
+
+LINKED = (
+    "Coefficients are those for which each column has the same mean product with the outcome as "
+    "with the fitted mean (quasi-maximum likelihood). The mean need not have this form."
+)
+
+ONE_STEP = (
+    "Newton's step is made once. Half of its curvature, computed in a synthetic population of the "
+    "released moments, counts as an error."
 )
 
 HOMOSKEDASTIC = (
@@ -1179,4 +1363,10 @@ REGRESSION_METHODS = (
     "Moments of the columns were shrunk by the share of their noise. Standard errors combine "
     "sampling and privacy noise. Confidence intervals and p-values include an allowance for the "
     "bias of clipping.",
+)
+
+NEWTON = (
+    "The first fit became coefficients with the same moments of a synthetic population. The second "
+    "step is Newton's step of the quasi-likelihood from there: least squares of working residuals "
+    "(McCullagh and Nelder 1989), completed in the synthetic population."
 )

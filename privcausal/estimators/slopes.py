@@ -238,9 +238,9 @@ def cut_sums(
     """Clipped sums, and the maximum change of their mean; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
     shares, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
-    sizes = averages.row_sizes(state, stage, scores, declared=shares)
-    if typical <= 0:  # noise hides the residual of the treatment, and with it the scale
-        sizes = None
+    released = averages.row_sizes(state, stage, scores, declared=shares)
+    # noise may hide the residual of the treatment, and with it the scale
+    sizes = released if typical > 0 else None
     unit = np.sqrt(max(typical, 0.0))
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, unit, 1.0))
     extremes = Extremes(sizes_of, weights, chances)

@@ -285,7 +285,7 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
     averages, request = estimate.averages, estimate.plan.request
     if averages is None or not averages.clipping[0] > 0 or request.mode == "paper":
         return ()
-    if estimate.plan.learner == "regress":
+    if request.regression:
         return (ALLOWANCE,)
     if request.tails == "any":
         return (ANY_TAIL,)

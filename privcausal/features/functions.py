@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -408,6 +408,30 @@ class Steps(Additive):
 def expit(z: Vector) -> Vector:
     """1 / (1 + e^-z), without overflow."""
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * z)))
+
+
+@dataclass(frozen=True)
+class Family:
+    """Outcomes with a canonical link: the mean mu has logit(mu) = eta, or log(mu) = eta.
+
+    eta is clipped to [`lo`, `hi`]. V = d mu / d eta is the variance of an outcome, up to a factor.
+    """
+
+    name: Literal["logit", "poisson"]
+    lo: float = -np.inf
+    hi: float = np.inf
+
+    def mean(self, eta: Vector) -> Vector:
+        eta = np.clip(eta, self.lo, self.hi)
+        return expit(eta) if self.name == "logit" else np.exp(eta)
+
+    def variance(self, mean: Vector) -> Vector:
+        return mean * (1 - mean) if self.name == "logit" else mean
+
+    @property
+    def most(self) -> float:
+        """Largest V."""
+        return 0.25 if self.name == "logit" else float(np.exp(self.hi))
 
 
 NETWORK_WIDTH = 32

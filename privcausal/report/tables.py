@@ -129,6 +129,7 @@ class FitView:
     shapes: tuple[Shape, ...] = ()
     figures: tuple[Check, ...] = ()  # Only this kind of fit has them; before the tables
     second: str = ""  # Title of the report's second section, if not its usual one
+    scale: str = "predicted outcome"  # What the coefficients of a regression change
     grouped: str = "Average effect by group"  # Title of the groups in that section
     variation: str = ""  # A sentence on whether the effect varies by `shapes`
     varies: bool = True  # False if that sentence says that noise hides any variation

@@ -66,9 +66,9 @@ def check_request(request: Request) -> None:
             "hold for any number of rows."
         )
     check_details(request.split, request.clip, request.tails, request.cov_type)
-    if request.cov_type == "HC1" and request.estimand != "OLS":
-        raise CapabilityError("cov_type='HC1' applies only to regress(). Use 'HC0'.")
-    if (request.estimand in ("OLS", COHORTS)) == bool(request.formula.treatment):
+    if request.cov_type == "HC1" and not request.regression:
+        raise CapabilityError("cov_type='HC1' applies only to regressions. Use 'HC0'.")
+    if (request.regression or request.estimand == COHORTS) == bool(request.formula.treatment):
         raise CapabilityError("A regression has no treatment, but every effect requires one.")
     check_propensity(request)
     check_weights(request)
@@ -80,6 +80,17 @@ def check_request(request: Request) -> None:
     if isinstance(domain, Levels) and len(domain.values) != 2:
         raise SchemaError(
             f"Outcome {request.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
+        )
+    two = isinstance(domain, (Binary, Levels))
+    if request.estimand == "logit" and not two:
+        raise SchemaError(
+            f"logit() requires an outcome with two declared values, for example "
+            f"bounds={{{request.formula.outcome!r}: [0, 1]}}."
+        )
+    if request.estimand == "poisson" and (not isinstance(domain, Interval) or domain.lo != 0):
+        raise SchemaError(
+            f"poisson() requires declared bounds of the outcome that start at 0, for example "
+            f"bounds={{{request.formula.outcome!r}: (0, 40)}}."
         )
     if request.trust.panel and len({name.casefold() for name in request.read}) < len(request.read):
         raise SchemaError(
@@ -144,7 +155,7 @@ def check_weights(request: Request) -> None:
             f"Weights column {request.weights!r} cannot also be in the formula, the propensity, "
             "or the unit. Copy it to a column with another name."
         )
-    if request.cov_type == "HC0" and request.estimand != "OLS":
+    if request.cov_type == "HC0" and not request.regression:
         raise CapabilityError(
             "cov_type='HC0' applies to slopes, which a fit with weights= does not have."
         )
@@ -165,7 +176,8 @@ def check_clusters(request: Request) -> None:
             "Copy it to a column with another name."
         )
     plain = [name for name in AVERAGES if name not in (*SLOPES, *SURVIVAL)]
-    alone = request.estimand in (*plain, "OLS") and not (request.more or request.arms)
+    alone = request.regression or request.estimand in plain
+    alone = alone and not (request.more or request.arms)
     if not alone or request.mode == "paper":
         *names, last = map(repr, plain)
         raise CapabilityError(

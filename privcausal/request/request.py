@@ -35,10 +35,11 @@ def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:
 
 # -- the request -------------------------------------------------------------------------------
 
-Special = Literal["CATE", "OLS", "ATT(g, t)"]
+Special = Literal["CATE", "OLS", "logit", "poisson", "ATT(g, t)"]
 """Estimands that are not averages of `private`."""
 
 COHORTS: Special = "ATT(g, t)"
+REGRESSIONS: tuple[Special, ...] = ("OLS", "logit", "poisson")
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
 OF_MEANS: tuple[OfMeans, ...] = ("means", *RATIOS)
@@ -365,6 +366,8 @@ class Request:
     jointly: bool = field(init=False, repr=False, compare=False)
     # Whether effects and limits are clipped to the width of the outcome's bounds
     bounded: bool = field(init=False, repr=False, compare=False)
+    # Whether terms are coefficients, without a treatment
+    regression: bool = field(init=False, repr=False, compare=False)
     # Effects, then mean outcomes. A regression and an event study have terms of their own.
     terms: tuple[ResultTerm, ...] = field(init=False, repr=False, compare=False)
     # Domains of the table's columns. They describe the outcome, not its change.
@@ -399,7 +402,7 @@ class Request:
         terms += [ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(compared)]
         if formula.instruments:
             terms = [*late_terms(formula.instruments)]
-        elif self.estimand in ("OLS", COHORTS):
+        elif self.estimand in (*REGRESSIONS, COHORTS):
             terms = []
         jointly = bool(self.more) or (several and self.estimand == "ATE")
         vars(self).update(
@@ -415,6 +418,7 @@ class Request:
             dose=dose,
             jointly=jointly or self.estimand == COHORTS,
             bounded=self.mode == "proven" and not per_unit and self.estimand != "LATE",
+            regression=self.estimand in REGRESSIONS,
             terms=tuple(terms),
             declared=declared,
         )

@@ -12,6 +12,7 @@ from privcausal.results.fits import (
     AteResult,
     CateResult,
     EventStudyResult,
+    GeneralizedResult,
     RegressionResult,
     Result,
 )
@@ -19,7 +20,8 @@ from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 
 _KINDS: dict[str, type[Result]] = {
-    "CATE": CateResult, "OLS": RegressionResult, COHORTS: EventStudyResult
+    "CATE": CateResult, "OLS": RegressionResult, "logit": GeneralizedResult,
+    "poisson": GeneralizedResult, COHORTS: EventStudyResult,
 }  # fmt: skip
 """Results by estimand. All others are average effects."""
 
@@ -50,6 +52,6 @@ def load(
 
 
 __all__ = [
-    "AteResult", "CateResult", "EventStudyResult", "Guarantee", "PlanResult", "RegressionResult",
-    "Result", "compare", "load",
+    "AteResult", "CateResult", "EventStudyResult", "GeneralizedResult", "Guarantee", "PlanResult",
+    "RegressionResult", "Result", "compare", "load",
 ]  # fmt: skip

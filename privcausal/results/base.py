@@ -57,13 +57,14 @@ def written_call(
             ("below_minimum", request.below_minimum, "published"),
         ]
     else:
-        if request.estimand == "OLS":
-            name = "regress"
+        if request.regression:
+            name = "regress" if request.estimand == "OLS" else request.estimand
         elif request.estimand == "CATE":
             name = "privcate"
             options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
-        specific = [("control", _option(control, {}, "pc"), "pc.Control()")]
-    if base != bases.BASES["gam"] and request.estimand != "OLS":
+        robust = "pc.Control(cov_type='HC0')" if name in ("logit", "poisson") else "pc.Control()"
+        specific = [("control", _option(control, {}, "pc"), robust)]
+    if base != bases.BASES["gam"] and not request.regression:
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")
     options["eps"] = budget.epsilon
     if name not in ("paper.tm", "paper.adum"):
@@ -427,7 +428,7 @@ class ReleasedFit(Printed):
         """
         if self.plan.request.estimand == COHORTS:
             return len(self._averages.estimate) - 1
-        return int(self.plan.request.estimand == "OLS" and len(self._averages.terms) > 1)
+        return int(self.plan.request.regression and len(self._averages.terms) > 1)
 
     @property
     def _reach(self) -> float:
@@ -515,6 +516,8 @@ class ReleasedFit(Printed):
         - clusters: there are few clusters.
         - instrument: the first stage may be zero, or instruments contradict each other.
         - collinear: some columns of a regression are collinear or constant.
+        - events: the outcome of a logit has too few rows of one value.
+        - separation: columns of a logit nearly separate the values of the outcome.
         - tail: outliers of a regression's outcome may bias its coefficients.
         - leverage: a regression's coefficients may rest on few rows.
         - bias: clipping may bias a coefficient by more than two standard errors.

@@ -125,7 +125,7 @@ def compare(
     kinds = {fit.guarantee.kind for fit in private.values()}
     others = [tables.clean(name) for name in named if name not in private]
     notes = _notes(list(private.values()), others)
-    linear = all(fit.plan.request.estimand == "OLS" for fit in private.values())
+    linear = all(fit.plan.request.regression for fit in private.values())
     title = title or f"Comparison of {'Coefficients' if linear and private else 'Effect Estimates'}"
     return summary.compared(frame, facts, kinds, title, statistic, alpha, notes)
 

@@ -362,7 +362,7 @@ class Exchange(hypotheses.Tested):
         request = self.estimate.plan.request
         if request.cluster is not None:
             return "cluster"
-        return request.cov_type if request.estimand in ("OLS", "CATE") else "robust"
+        return request.cov_type if request.regression or request.estimand == "CATE" else "robust"
 
     def remove_data(self) -> None:
         """Do nothing: a fit holds no rows."""

@@ -18,6 +18,7 @@ from scipy.stats import ncx2
 from privcausal.errors import CapabilityError, write
 from privcausal.estimators import diagnostics, slopes, survival
 from privcausal.estimators.difference import PLACES
+from privcausal.features.functions import Family
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
@@ -158,6 +159,17 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         ...
         """
         view = self._view(frames.check_alpha(alpha))
+        return self._summarized(view, full, labels, title, yname, xname)
+
+    def _summarized(
+        self,
+        view: tables.FitView,
+        full: bool,
+        labels: tables.Labels | None,
+        title: str | None,
+        yname: str | None,
+        xname: Sequence[str] | None,
+    ) -> Summary:
         terms, names = () if xname is None else (*self.params.index,), xname or ()
         if isinstance(names, str) or not all(
             isinstance(x, str) for x in (title or "", yname or "", *names)
@@ -298,12 +310,12 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             return named.rename_axis(tables.relabelled(outcome, labels))
 
         request = self.plan.request
-        skip = self._lead if request.estimand == "OLS" else 0  # the intercept
+        skip = self._lead if request.regression else 0  # the intercept
 
         def coefficients(ax: Any) -> Any:
             frame = relabelled().iloc[skip:]
             slopes = [row.kind == "slope" for row in self._rows() if row.is_effect][skip:]
-            title = "Coefficients" if request.estimand == "OLS" else "Estimated effects"
+            title = "Coefficients" if request.regression else "Estimated effects"
             return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
 
         def groups(ax: Any) -> Any:
@@ -630,6 +642,109 @@ class RegressionResult(Result):
 
     ate = gate = property(Result._refused)
     sensitivity = overlap = balance = Result._refused
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GeneralizedResult(RegressionResult):
+    """The result of `privcausal.logit` and `privcausal.poisson`; `params` are log odds or logs.
+
+    `predict` estimates the mean of the outcome, a probability or a rate. `rsquared` is NaN.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(5000)
+    >>> fit = pc.poisson("recovery ~ programme + age", study.frame, eps=4, bounds=study.bounds)
+    >>> fit.predict(study.frame.head(3)).shape
+    (3, 5)
+    """
+
+    @property
+    def _family(self) -> Family:
+        return Family("logit" if self.plan.request.estimand == "logit" else "poisson")
+
+    def summary(
+        self,
+        alpha: float = 0.05,
+        full: bool = False,
+        labels: tables.Labels | None = None,
+        title: str | None = None,
+        yname: str | None = None,
+        xname: Sequence[str] | None = None,
+        exponentiate: bool = False,
+    ) -> Summary:
+        """The publication table; see `Result.summary` for the other parameters.
+
+        Parameters
+        ----------
+        exponentiate : bool
+            True: odds or rate ratios, with the exponentials of the limits. Standard errors and
+            largest biases are then multiplied by the ratio (delta method).
+
+        Examples
+        --------
+        >>> print(fit.summary(exponentiate=True))
+        Private Poisson Regression: Rate Ratios
+        ...
+        """
+        view = self._view(frames.check_alpha(alpha))
+        if exponentiate and view.effects is not None:
+            effects = view.effects.copy()
+            kind = "Odds" if self.plan.request.estimand == "logit" else "Rate"
+            for column in ("estimate", "conf_low", "conf_high"):
+                effects[column] = np.exp(effects[column])
+            for column in {"std_error", "max_bias", "se_sampling"} & {*effects.columns}:
+                effects[column] *= effects["estimate"]
+            view = replace(view, effects=effects, title=f"{view.title}: {kind} Ratios")
+        return self._summarized(view, full, labels, title, yname, xname)
+
+    def get_prediction(self, newdata: Frame) -> frames.Prediction:
+        """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
+        linear, family = super().get_prediction(newdata), self._family
+
+        def means(alpha: float) -> pd.DataFrame:
+            frame = linear.frame(alpha)
+            slope = family.variance(family.mean(frame["estimate"].to_numpy()))
+            for column in ("std_error", "max_bias"):
+                frame[column] *= slope
+            for column in ("estimate", "conf_low", "conf_high"):
+                frame[column] = family.mean(frame[column].to_numpy())
+            return frame
+
+        return replace(linear, frame=means)
+
+    def get_margeff(self) -> frames.Prediction:
+        """Average marginal effects: the mean over the rows of the mean's derivative in each column.
+
+        The average over the columns' distribution is that of a synthetic population with the
+        released moments, at no privacy cost. Intervals are those of the coefficients (delta
+        method); they do not contain the error of that distribution.
+
+        Returns
+        -------
+        Prediction
+            ``summary_frame()`` has one row per column: mean mean_se mean_ci_lower mean_ci_upper.
+
+        Examples
+        --------
+        >>> fit.get_margeff().summary_frame().index.tolist()
+        ['programme', 'age']
+        """
+        estimate, coef = self.estimate, self._averages.estimate
+        rows, columns = estimate.population.rows(), estimate.design.columns
+        x = np.ones((len(rows), len(coef)))
+        for j, column in enumerate(columns, 1):
+            x[:, j] = column.middle + rows.scaled(estimate.design)[:, j - 1] / column.per_unit
+        mean = self._family.mean(x @ coef)
+        slope = self._family.variance(mean)
+        curve = slope * (1 - 2 * mean) if self._family.name == "logit" else slope
+        by = np.eye(len(coef)) * slope.mean() + np.outer(coef, curve @ x / len(x))
+        effects_of = effects.contrasted(self._averages, by[1:], np.zeros(len(coef) - 1))
+        effects_of = effects_of._replace(estimate=slope.mean() * coef[1:])
+        index = pd.Index(self.params.index[1:])
+        return frames.Prediction(
+            np.ones((len(index), 1), bool),
+            lambda alpha: pd.DataFrame(effects_of.columns(frames.quantile(alpha)), index),
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -489,7 +489,7 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
 
 def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     question, effect, lines = result.question, "the average effect", []
-    if result.planner.request.estimand == "OLS":
+    if result.planner.request.regression:
         forecast = result.planner.at(*result.points[0])
         effect = tables.clean(forecast.terms[forecast.lead])
     elif result.planner.request.estimand == COHORTS:

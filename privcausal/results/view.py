@@ -59,7 +59,8 @@ def view_of(
     # A joint trade-off function of all stages is charged as a whole, without brackets.
     brackets = plan.trade_off is None and any(stage.parallel for stage in plan.stages)
     # Sensitivity is a sentence for studies that assume all confounders are measured.
-    robustness, bare = "", request.mode == "paper" or request.estimand in ("OLS", "LATE", COHORTS)
+    robustness, bare = "", request.mode == "paper" or request.regression
+    bare = bare or request.estimand in ("LATE", COHORTS)
     if averages is not None and not bare:
         sensitivity = looks.sensitivity_of(result, alpha)
         robustness = "" if sensitivity.randomised else sensitivity.sentence
@@ -80,7 +81,11 @@ def view_of(
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes,
-        second={"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, ""),
+        second="Coefficients" * request.regression or "Effects over time" * cohorts,
+        scale={
+            "logit": "predicted log odds of the outcome",
+            "poisson": "logarithm of the predicted outcome",
+        }.get(request.estimand, "predicted outcome"),
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=variation,
         varies=variation != looks.FLAT,
@@ -105,7 +110,7 @@ def view_of(
         headline=(*_finding(result, alpha, only_if), _protected(promise)),
         notes=_notes(result, description),
         serious=len(result.alerts),
-        reading=() if request.estimand == "OLS" else description.reading,
+        reading=() if request.regression else description.reading,
         assumptions=description.assumptions,
         robustness=robustness,
         methods=description.methods,
@@ -367,13 +372,16 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
     # Sampling variances are noisy, and raised by their noise.
     total, sampling = tables.alike([row["std_error"], row["se_sampling"]], row["std_error"])
     error = f"{total} (at most {sampling} from sampling alone)"
-    if request.estimand == "OLS":
+    if request.regression:
         terms = ", ".join(map(str, request.formula.terms)) or "a constant"
         value, low, high = tables.interval(row)
         limits = f"{tables.confidence(alpha)} interval {low} to {high}"
+        ratio = {"logit": "n odds ratio", "poisson": " rate ratio"}.get(request.estimand, "")
+        ratio = ratio and f" This is a{ratio} of {np.exp(row['estimate']):.3g}."
         return (
             f"{outcome} was regressed on {terms}.",
-            f"The coefficient of {row.name} is {value} ({limits}). Its standard error is {error}.",
+            f"The coefficient of {row.name} is {value} ({limits}). Its standard error is {error}."
+            f"{ratio}",
         )
     if request.estimand == COHORTS:
         treatment = "treatment"

@@ -39,10 +39,10 @@ from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import MOST_COUNT, CellTable, read_cells
 from privcausal.vault.sources.files import file_labels, read_file
 from privcausal.vault.transforms import (
-    Aipw, ArmScore, ArmSize, Assigned, ByFold, ImputedEffect, Influence, OfArm, OfCovariates,
-    OfTreatment, Outcome, OutcomeResidual, RegressionInfluence,
+    Aipw, ArmScore, ArmSize, Assigned, ByFold, ImputedEffect, Influence, LinkWeight, OfArm,
+    OfCovariates, OfTreatment, Outcome, OutcomeResidual, RegressionInfluence,
     RegressionRow, ResidualProduct, ScoreVector, SurveyWeight, Transform, TransformProduct,
-    TreatedScore, WeightedScore,
+    TreatedScore, WeightedScore, WorkingResidual,
 )  # fmt: skip
 from privcausal.vault.vault import Vault, open_vault
 
@@ -52,16 +52,17 @@ __all__ = [
     "CellSums", "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "ColumnHistograms",
     "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators", "ExactRidge", "Findings",
     "FollowUp", "GivenFunction", "Gram", "ImputedEffect", "Influence", "InstrumentScores",
-    "KernelAnswers", "KernelRegression", "LabelSelection", "Marginals", "Mechanism", "OfArm",
-    "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual", "OutlierSums", "PathSize",
-    "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers",
-    "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits", "PublishedProcess",
-    "RegressionInfluence", "RegressionMoments", "RegressionRow", "Regressors", "Replay",
-    "ResidualMoments", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums",
-    "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums",
-    "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform",
-    "TransformProduct", "TreatedScore", "Vault", "Weight", "WeightedScore", "Weighting",
-    "check_row_order", "file_labels", "from_table", "inspect", "open_source", "open_vault",
-    "opening", "paid", "proven_lipschitz", "public_centres", "public_size", "read_cells",
-    "read_file", "ridge_price", "simulate", "single_blas_thread", "typed",
+    "KernelAnswers", "KernelRegression", "LabelSelection", "LinkWeight", "Marginals",
+    "Mechanism", "OfArm", "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual",
+    "OutlierSums", "PathSize", "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process",
+    "PublishedAnswers", "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits",
+    "PublishedProcess", "RegressionInfluence", "RegressionMoments", "RegressionRow",
+    "Regressors", "Replay", "ResidualMoments", "ResidualProduct", "Ridge", "RowMap",
+    "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram",
+    "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore",
+    "TanhNetwork", "Transform", "TransformProduct", "TreatedScore", "Vault", "Weight",
+    "WeightedScore", "Weighting", "WorkingResidual", "check_row_order", "file_labels",
+    "from_table", "inspect", "open_source", "open_vault", "opening", "paid", "proven_lipschitz",
+    "public_centres", "public_size", "read_cells", "read_file", "ridge_price", "simulate",
+    "single_blas_thread", "typed",
 ]  # fmt: skip

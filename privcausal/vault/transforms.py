@@ -170,14 +170,14 @@ class OfCovariates:
 class RegressionRow:
     """||u|| for u = f phi(x): the leverage of a row; and its vector z = (w u, t e).
 
-    f is `unit` times the root of the survey weight, or 1. The weight w = min(1, L / ||u||) keeps
+    f is `unit` times the `root` of the row's weight, or 1. The weight w = min(1, L / ||u||) keeps
     ||w u|| at the features' cut L. The response r gives e: w f r, clipped so that ||z|| is at most
     the `cut`. t is the `scale`.
     """
 
     features: FeatureMap | Turned
     response: Transform
-    survey: SurveyWeight | None = None
+    root: Transform | None = None  # In [0, 1]
     unit: float = 1.0
     scale: float = 1.0
     cut: float = np.inf
@@ -188,12 +188,12 @@ class RegressionRow:
 
     def __call__(self, batch: Batch) -> Vector:
         size = np.sqrt(squared_norm(batch.rows.phi(self.features)))
-        factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
+        factor = 1.0 if self.root is None else self.unit * self.root(batch)
         return np.minimum(factor * size, self.bound)
 
     def weighted(self, batch: Batch) -> tuple[Vector, Vector, Vector]:
         """w f, f r, and ||w u||^2, shape (n,)."""
-        factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
+        factor = 1.0 if self.root is None else self.unit * self.root(batch)
         norm2 = factor**2 * squared_norm(batch.rows.phi(self.features))
         square = np.minimum(1.0, self.features.cut**2 / np.maximum(norm2, TINY))
         return factor * np.sqrt(square), factor * self.response(batch), square * norm2
@@ -298,6 +298,40 @@ class OutcomeResidual:
 
     def __call__(self, batch: Batch) -> Vector:
         return batch.y - self.eta(batch.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkWeight:
+    """The root of V(eta) over its largest value, in [0, 1]: a row's weight in Newton's step."""
+
+    family: functions.Family
+    eta: functions.Function
+
+    bound = 1.0
+
+    def __call__(self, batch: Batch) -> Vector:
+        mean = self.family.mean(self.eta(batch.rows))
+        return np.sqrt(np.minimum(self.family.variance(mean) / self.family.most, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class WorkingResidual:
+    """(Y - mu) / V(eta), clipped to its largest size: that at an end of eta and of the outcome."""
+
+    family: functions.Family
+    eta: functions.Function
+    outcome: Outcome
+
+    @property
+    def bound(self) -> float:
+        mean = self.family.mean(np.array([self.family.lo, self.family.hi]))
+        far = np.maximum(np.abs(self.outcome.hi - mean), np.abs(self.outcome.lo - mean))
+        return float((far / self.family.variance(mean)).max())
+
+    def __call__(self, batch: Batch) -> Vector:
+        mean = self.family.mean(self.eta(batch.rows))
+        rest = (batch.y - mean) / self.family.variance(mean)
+        return np.asarray(np.clip(rest, -self.bound, self.bound))
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -
     with warnings.catch_warnings(record=True) as caught, testing.recorded(11, frozen) as recorder:
         warnings.simplefilter("always")
         try:
-            if learner in ("private", "regress", "did"):
+            if learner in ("private", "regress", "logit", "poisson", "did"):
                 result = getattr(pc, learner)(call["formula"], data, **options)
             else:
                 result = pc.privcate(call["formula"], data, learner=learner, **options)

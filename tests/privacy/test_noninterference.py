@@ -64,6 +64,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "formula": "Y ~ X1 + C(G)",
         "control": pc.Control(cov_type="HC0"),
     },
+    "logit": {
+        "learner": "logit",
+        "formula": "T ~ X1 + C(G)",
+        "bounds": BOUNDS | {"T": [0, 1]},
+        "eps": 100.0,
+    },
     "boosted": {"learner": "s", "base": pc.bases.DPEBM(rounds=10, learning_rate=0.3)},
     "kernel": KERNEL | {"formula": "Y ~ T | X1"},
     "squared": {

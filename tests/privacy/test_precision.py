@@ -35,7 +35,7 @@ def made(kind: str, relation: str) -> tuple[Any, Recorder]:
     formula, learner = options.pop("formula"), options.pop("learner")
     data = frame(ordinary(80, 1))
     with testing.recorded(system=True) as recorder:
-        if learner in ("private", "regress"):
+        if learner in ("private", "regress", "logit"):
             return getattr(pc, learner)(formula, data, neighbors=relation, **options), recorder
         return pc.privcate(formula, data, learner=learner, neighbors=relation, **options), recorder
 

@@ -86,6 +86,18 @@ CALLS: dict[str, dict[str, Any]] = {
         "formula": "Y ~ X1 + C(G)",
         "control": pc.Control(cov_type="HC0"),
     },
+    "logit": {
+        "learner": "logit",
+        "formula": "T ~ X1 + C(G)",
+        "bounds": BOUNDS | {"T": [0, 1]},
+        "eps": 100.0,
+    },
+    "poisson": {
+        "learner": "poisson",
+        "formula": "Y ~ X1 + C(G)",
+        "bounds": BOUNDS | {"Y": (0, 4)},
+        "eps": 100.0,
+    },
     "adum": {"learner": "adum"},
     "adum, kmeans": {"learner": pc.learners.ADUM(partition="kmeans", cells=3, rounds=2)},
     "tm": {"learner": "tm"},
@@ -298,7 +310,7 @@ def test_every_learner_and_base_is_on_the_list() -> None:
     learners = {
         c["learner"] if isinstance(c["learner"], str) else c["learner"].name for c in chosen
     }
-    assert learners == {*LEARNERS, "private", "regress"}
+    assert learners == {*LEARNERS, "private", "regress", "logit", "poisson"}
     bases = {b if isinstance(b, str) else b.name for b in (c.get("base", "gam") for c in chosen)}
     assert bases | {*ELSEWHERE} >= {*BASES, *OTHERS} - PAPER
 

@@ -83,6 +83,14 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
             Y=lambda d: np.where(d.index % 33 == 0, np.exp(4 + d["Y"]), 0).clip(0, 2000)
         ),
     ),
+    "events": (
+        call(learner="logit", formula="T ~ X", bounds=BOUNDS | {"T": [0, 1]}, eps=8.0),
+        lambda: rows(chance=0.005),
+    ),
+    "separation": (
+        call(learner="logit", formula="T ~ X", bounds=BOUNDS | {"T": [0, 1]}, eps=8.0),
+        lambda: rows(20_000).assign(T=lambda d: 1 * (d["X"] > 0)),
+    ),
     "collinear": (
         call(learner="regress", formula="Y ~ X + Z", bounds=BOUNDS | {"Z": (-2, 2)}, eps=8.0),
         lambda: rows().assign(Z=lambda d: 2 * d["X"]),
