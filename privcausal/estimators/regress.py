@@ -998,7 +998,7 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
         privacy = estimate.privacy + np.outer(bend, bend)
         values = first.params + lift @ delta
         estimate = replace(estimate, estimate=values, privacy=privacy, r2=np.nan)
-    state.alerts |= _alerts(state, first, estimate, law, leverage)
+    state.alerts |= _alerts(state, first, estimate, law, leverage, delta)
     scores = partial(_influences, row, first, second, estimate, step)
     return with_weights(state, with_dependence(state, estimate, scores, len(terms)))
 
@@ -1129,12 +1129,13 @@ def _alerts(
     estimate: AverageEstimate,
     law: ResidualLaw,
     leverage: Leverage,
+    delta: Vector,
 ) -> dict[str, str]:
     alerts, outcome, start = dict[str, str](), state.request.formula.outcome, first.start
     if start is not None and start.family.name == "logit":
         if min(first.mean, 1 - first.mean) * estimate.size < FEW_EVENTS:
             alerts["events"] = RARE_EVENTS.format(outcome=outcome, few=FEW_EVENTS)
-        if np.mean(np.abs(start.eta) >= MOST_ODDS) > SEPARATED_SHARE:
+        if np.mean(np.abs(start.eta + start.u @ delta) >= MOST_ODDS) > SEPARATED_SHARE:
             alerts["separation"] = SEPARATION.format(outcome=outcome)
     if law.far > LONG_SHARE and not state.unlimited:
         # Advise the logarithm if the outcome is not negative and not a logarithm already.
