@@ -129,7 +129,8 @@ if __name__ == "__main__":
         half = "reports" if number % 2 else "chose"
         for line in study(title, rows, bounds, epsilons, 2 if chosen.quick else chosen.fits):
             lines.append(line | {"half": half})
-            print(line, flush=True) if chosen.fits > 10 else None
+            if not chosen.quick:  # the table comes at the end
+                print(line, flush=True)
         if chosen.quick and len(lines) > 2:
             break
     print(pd.DataFrame(lines).round(3).to_string(index=False))
