@@ -595,6 +595,9 @@ def with_outcome_look(state: FitState, release: accounting.Release | None) -> Fi
     # the window's normal distributions have no tails, and the law starts from few detected cells
     if law is not None:
         variance = max(variance, law.variance)
+    if not look.reach:  # noise hides all amounts
+        hidden = min(ranges.HIDDEN_SDS * sd / max(state.count, 1.0), 1.0)
+        variance = max(variance, hidden * (bounds.width / 8) ** 2)
     return replace(state, look=replace(look, variance=variance))
 
 

@@ -121,8 +121,8 @@ class Planner:
 
     def __post_init__(self) -> None:
         source = self.assumed.scale_source
-        if self.request.estimand == "logit" and source == "bounds":
-            source = "outcome_sd"  # the outcome has two values
+        if self.request.estimand in ("logit", "poisson") and source == "bounds":
+            source = "outcome_sd"  # coefficients do not depend on the outcome's scale
         ends = RANGE_ENDS[self.request.regression][source]
         vars(self).update(ends=ends)
         if self.request.mode == "paper":

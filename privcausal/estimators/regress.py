@@ -23,7 +23,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import logit, ndtr
 from scipy.stats import norm
 
 from privcausal import vault
@@ -54,7 +54,6 @@ from privcausal.inference.ranges import (
 )
 from privcausal.inference.regression import likelihoods
 from privcausal.request.plan import Plan, StageKey
-from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
 from privcausal.typing import Mask, Matrix, Vector
@@ -653,9 +652,6 @@ def estimate_coefficients(
 MOST_HIDDEN = 0.5
 """Share of detected rows below which the outcome is taken to be normal."""
 
-HIDDEN_SDS = 3.0
-"""Noise sds of rows that may hide at an eighth of the outcome's range. Public data."""
-
 LEAST_DEVIATION = 1e-3
 """Least sd of the outcome, relative to half of its range, if all rows have one value."""
 
@@ -688,7 +684,7 @@ def _outcome_scale(state: first_stages.FitState) -> tuple[float, float, bool]:
         return float(chance @ middles), float(chance @ sds), False
     middles, shares = 0.5 * (ends[1:] + ends[:-1]), detected / detected.sum()
     mean = float(shares @ middles)
-    hidden = min(max(HIDDEN_SDS * hidden, 1 - float(detected.sum()) / rows), 1.0)
+    hidden = min(max(ranges.HIDDEN_SDS * hidden, 1 - float(detected.sum()) / rows), 1.0)
     least = outcome.bound * max(0.25 * math.sqrt(hidden), LEAST_DEVIATION)
     sd = max(math.sqrt(float(shares @ (middles - mean) ** 2)), least)
     return mean, sd, sparse(detected, ends)
@@ -802,8 +798,9 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
 
 # -- generalized linear models -----------------------------------------------------------------
 
-MOST_ODDS, LEAST_MEAN = 6.0, 0.01
-"""Log odds are clipped to [-6, 6], and mean outcomes are at least a hundredth of their bound."""
+MOST_ODDS, MOST_LOG, LEAST_SHARE = 6.0, 4.0, 0.01
+"""Log odds are clipped to [-6, 6], and logarithms of means to 4 around the overall one. The
+overall share of a value is at least a hundredth."""
 
 START_RIDGE, STEP_RIDGE = 0.02, 0.1
 """Ridges of the start and of the full step, relative to the moments. Public data."""
@@ -815,23 +812,20 @@ OTHER_MODEL = 1e9
 """Variance of the first step's moments, which are not moments of a generalized linear model."""
 
 
-def family_of(request: Request, outcome: vault.Outcome) -> Family:
-    """The family of a logit or a Poisson regression, within the outcome's bounds."""
-    if request.estimand == "logit":
-        return Family("logit", -MOST_ODDS, MOST_ODDS)
-    return Family("poisson", math.log(LEAST_MEAN * outcome.hi), math.log(outcome.hi))
-
-
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """The family, and whitened columns u (N, p) and eta (N,) of the synthetic population."""
+    """The family, and whitened columns u (N, p) and eta (N,) of the synthetic population.
+
+    `most` is the largest working residual times the root of its weight.
+    """
 
     family: Family
     u: Matrix
     eta: Vector
+    most: float
 
 
-def _linked(state: first_stages.FitState, first: _FirstStep, family: Family) -> _FirstStep:
+def _linked(state: first_stages.FitState, first: _FirstStep) -> _FirstStep:
     """The start of Newton's step: coefficients b with the moments of the linear fit.
 
     In the synthetic population, E[u mu(u'b)] is the linear fit's E[u Y]. Newton's step at b is
@@ -844,27 +838,37 @@ def _linked(state: first_stages.FitState, first: _FirstStep, family: Family) -> 
     u[:, 1:] -= u[:, 1:].mean(axis=0)
     u[:, 1:] = u[:, 1:] @ _whitening(u[:, 1:].T @ u[:, 1:] / len(u), None).T
     linear = np.linalg.solve(turn.T, first.fit.coef)
-    unit = 1.0 if family.name == "logit" else math.exp(family.hi)
-    mean = float(np.clip(first.mean + linear[0], LEAST_MEAN * unit, (1 - LEAST_MEAN) * unit))
+    mean, outcome = first.mean + float(linear[0]), state.outcome
+    if state.request.estimand == "logit":
+        mean = min(max(mean, LEAST_SHARE), 1 - LEAST_SHARE)
+        family, scale = Family("logit", -MOST_ODDS, MOST_ODDS), 1.0
+        centre = float(logit(mean))
+    else:
+        mean = max(mean, LEAST_SHARE * first.mean, LEAST_DEVIATION * LEAST_SHARE * outcome.hi)
+        centre = math.log(mean)
+        family = Family("poisson", centre - MOST_LOG, centre + MOST_LOG)
+        scale = first.fit.scale / math.sqrt(mean)  # the root of the dispersion
     near, moments = np.zeros(len(sizes)), np.r_[mean, linear[1:]]
-    near[0] = math.log(mean / (1 - mean) if family.name == "logit" else mean)
+    near[0] = centre
     ridge = START_RIDGE * float(family.variance(np.array(mean)))
     b = _solved(family, u, np.zeros(len(u)), moments, near, ridge)
     offset, coef = u @ b, turn.T @ b
     last = int(np.argmax(sizes)) if sizes.max() > 1.0 else None
     again = _whitening((u.T * family.variance(family.mean(offset))) @ u / len(u), last)
-    eta = Additive(first.features, coef)
+    eta, residual = Additive(first.features, coef), (outcome.lo, outcome.hi)
+    ends = family.mean(np.array([family.lo, family.hi]))
+    far = np.abs(np.subtract.outer(residual, ends)) / np.sqrt(family.variance(ends))
     root: vault.Transform = vault.LinkWeight(family, eta)
     if first.root is not None:
         root = vault.TransformProduct(first.root, root)
     return replace(
         first,
-        fit=FirstFit(coef, again @ turn, sizes, 1.0),
+        fit=FirstFit(coef, again @ turn, sizes, scale),
         residual=vault.WorkingResidual(family, eta, state.outcome),
         params=first.natural @ coef,
         root=root,
         unit=first.unit * math.sqrt(family.most),
-        start=_Start(family, u @ again.T, offset),
+        start=_Start(family, u @ again.T, offset, float(far.max())),
     )
 
 
@@ -978,8 +982,8 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
         meat = _meat(state, first, row, cut, second)
     delta, step = second.delta, lift * scale
     if first.start is not None:
-        delta, slope = _full_step(first.start, second.delta)
-        step = lift @ slope
+        delta, slope = _full_step(first.start, scale * second.delta)
+        step = lift @ slope * scale
     # The bias of each coefficient, per unit of the norm of its row.
     pulls = pull.bound(cut.growth)
     share = fit.along(lift @ np.linalg.inv(second.gram)) ** 2
@@ -994,7 +998,7 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     terms = (ResultTerm("coefficient", "Intercept"), *(c.slope for c in state.design.columns))
     estimate = estimate_coefficients(terms, first.params, step, second, meat, count, bias, hidden)
     if first.start is not None:
-        bend = BENT * lift @ (delta - second.delta)
+        bend = BENT * lift @ (delta - scale * second.delta)
         privacy = estimate.privacy + np.outer(bend, bend)
         values = first.params + lift @ delta
         estimate = replace(estimate, estimate=values, privacy=privacy, r2=np.nan)
@@ -1013,6 +1017,8 @@ def _sizes(
     top = residual.bound * unit
     if root is None:
         top = min(top, 1.05 * 2 * state.outcome.bound)
+    if first.start is not None:
+        top = min(top, first.start.most * unit / math.sqrt(first.start.family.most))
     edges = residual_edges(top / scale)
     starts = edges[(edges >= 1.0) & (edges < edges[-1])]
     starts = starts if len(starts) else edges[:1]
@@ -1114,7 +1120,7 @@ def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> t
 
 
 FEW_EVENTS, SEPARATED_SHARE = 50, 0.02
-"""Expected events of an alert, and share of rows whose log odds are at their limits. By hand."""
+"""Expected events of an alert, and share of rows whose log odds are far from the mean. By hand."""
 
 LOG_SPREAD = 0.5
 """Residual sd as a share of the mean, above which the logarithm of an amount changes its tail."""
@@ -1135,9 +1141,11 @@ def _alerts(
     if start is not None and start.family.name == "logit":
         if min(first.mean, 1 - first.mean) * estimate.size < FEW_EVENTS:
             alerts["events"] = RARE_EVENTS.format(outcome=outcome, few=FEW_EVENTS)
-        if np.mean(np.abs(start.eta + start.u @ delta) >= MOST_ODDS) > SEPARATED_SHARE:
+        far = np.abs(start.eta + start.u @ delta - logit(min(max(first.mean, 1e-6), 1 - 1e-6)))
+        if np.mean(far >= MOST_ODDS) > SEPARATED_SHARE:
             alerts["separation"] = SEPARATION.format(outcome=outcome)
-    if law.far > LONG_SHARE and not state.unlimited:
+    two = start is not None and start.family.name == "logit"
+    if law.far > LONG_SHARE and not state.unlimited and not two:
         # Advise the logarithm if the outcome is not negative and not a logarithm already.
         amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.mean
         amount = amount and start is None
@@ -1247,7 +1255,7 @@ class LeastSquares(Learner):
         state = first_stages.prepare(fit, linear_terms=False)
         first = _first_step(state)
         if state.request.estimand != "OLS":
-            first = _linked(state, first, family_of(state.request, state.outcome))
+            first = _linked(state, first)
         averages = _second_step(state, first)
         return state.finished(state.design, state.population, averages=averages)
 
@@ -1273,7 +1281,12 @@ class LeastSquares(Learner):
                 *(() if linear else (ONE_STEP,)),
                 words.BOUNDED,
             ),
-            methods=(*REGRESSION_METHODS, *(() if linear else (NEWTON,)), words.MISSING),
+            methods=(
+                REGRESSION_METHODS[0].format(estimator=cls.title if linear else "Newton's method"),
+                *REGRESSION_METHODS[1:],
+                *(() if linear else (NEWTON,)),
+                words.MISSING,
+            ),
             adjusts=False,
             stages=(("nuisance", "first fit"), ("effect", "coefficients")),
         )
@@ -1308,7 +1321,7 @@ RARE_EVENTS = (
 )
 
 SEPARATION = (
-    "The columns nearly separate the two values of {outcome!r}: log odds are at their limits for "
+    "The columns nearly separate the two values of {outcome!r}: log odds are extreme for "
     "some rows. Leave out the columns that determine the outcome."
 )
 
@@ -1339,7 +1352,8 @@ LINKED = (
 
 ONE_STEP = (
     "Newton's step is made once. Half of its curvature, computed in a synthetic population of the "
-    "released moments, counts as an error."
+    "released moments, counts as an error. Log odds are limited to 6, and logarithms of means to 4 "
+    "around that of the overall mean."
 )
 
 HOMOSKEDASTIC = (
@@ -1355,7 +1369,7 @@ CLIPPED_ROWS = (
 )
 
 REGRESSION_METHODS = (
-    f"The estimator was least squares in two steps. {words.SUMS}",
+    f"The estimator was {{estimator}} in two steps. {words.SUMS}",
     "The first step learned the scales and correlations of the columns and a first fit. The second "
     "step released one matrix of moments of the whitened columns and the residuals. Distant "
     "rows were downweighted, and residuals were clipped, at limits of least width. The "

@@ -361,42 +361,45 @@ class Extremes:
         """Factors that make the outcome's mean weight equal in both arms; the larger is 1."""
         return np.asarray(self.units.min() / self.units)
 
-    def excess(self, cuts: Vector, doubt: float) -> Matrix:
+    def excess(self, cuts: Vector, doubt: float, local: float = 1e12) -> Matrix:
         """Maximum means over all rows of (|score| - cut)+, by arm and sign, shape (A, 2, C).
 
         (|score| - cut)+ is convex in the outcome. Among all outcomes with a given mean, those at
-        the two ends therefore lose most. The share of rows at an end is at most `MEAN_FACTOR` times
-        that of the estimated mean. The overall share may be larger by `doubt`.
+        the two ends therefore lose most. The share of all rows at an end is at most `MEAN_FACTOR`
+        times that of the estimated overall mean, plus `doubt`. These rows may be those with the
+        largest scores, since the mean of rows with rare propensities may be far from its estimate.
+        The share at each point is at most `local` times the estimate.
         """
         if self.ends is None or self.means is None:
-            lost = [
-                _excess(size, chance, cuts)
-                for size, chance in zip(self.sizes, self.chances, strict=True)
-            ]
+            arms = zip(self.sizes, self.chances, strict=True)
+            lost = [_excess(size, chance, cuts) for size, chance in arms]
             return np.repeat(np.array(lost)[:, None], 2, axis=1)
-        shares = np.stack([1 - self.means, self.means], axis=1)  # of both ends, (A, 2, N)
-        overall = (self.chances[:, None] * shares).mean(axis=2).sum(axis=0) + doubt
-        shares = np.minimum(MEAN_FACTOR * np.maximum(shares, overall[:, None]), 1.0)
+        high = float((self.chances * self.means).mean(axis=1).sum())
+        shares = [(1 - high + doubt, 1 - self.means), (high + doubt, self.means)]
         out = np.zeros((len(self.ends), 2, len(cuts)))
         for arm, chance in enumerate(self.chances):
             for side, sign in enumerate((-1.0, 1.0)):
                 size = np.maximum(sign * self.ends[arm], 0.0)
-                any_outcome = _excess(size.max(axis=0), chance, cuts)
-                by_end = [_excess(*x, cuts) for x in zip(size, chance * shares[arm], strict=True)]
-                out[arm, side] = np.minimum(any_outcome, by_end[0] + by_end[1])
+                most = [_excess(size.max(axis=0), chance, cuts), np.zeros(len(cuts))]
+                for end, (share, means) in zip(size, shares, strict=True):
+                    by_point = np.minimum(local * np.maximum(means[arm], share), 1.0) * chance
+                    most[1] += _excess(end, by_point, cuts, MEAN_FACTOR * share)
+                out[arm, side] = np.minimum(*most)
         return out
 
 
-MEAN_FACTOR = 2.0
-"""Largest mean outcome, relative to its estimate, if clipping is limited by the mean. By hand."""
+MEAN_FACTOR, LOCAL_FACTOR = 2.0, 4.0
+"""Largest mean outcome, relative to its estimate, if it limits what is clipped: overall, and at a
+point if noisy counts of the scores show the tail, too. By hand."""
 
 
-def _excess(size: Vector, chance: Vector, cuts: Vector) -> Vector:
-    """Mean of chance (size - cut)+ at each cut."""
-    order = np.argsort(size)
+def _excess(size: Vector, chance: Vector, cuts: Vector, most: float = 1.0) -> Vector:
+    """Mean of chance (size - cut)+ at each cut, for the largest sizes of a total chance `most`."""
+    order = np.argsort(-size)
     size, chance = size[order], chance[order] / len(size)
-    above = np.searchsorted(size, cuts)
-    rows, amount = (np.r_[np.cumsum(x[::-1])[::-1], 0.0] for x in (chance, chance * size))
+    chance = np.clip(most - (np.cumsum(chance) - chance), 0.0, chance)
+    rows, amount = (np.r_[0.0, np.cumsum(x)] for x in (chance, chance * size))
+    above = np.searchsorted(-size, -cuts)
     return np.asarray(np.maximum(amount[above] - cuts * rows[above], 0.0))
 
 
@@ -523,7 +526,7 @@ def score_cut(
     # detected amounts among zeros are not clipped
     start = max(start, look.reach * unit if look and sparse else 0.0)
     cuts = ranges.cuts_between(min(start, largest), largest)
-    most = grown * extremes.excess(cuts / grown, MEAN_SDS * noise_per_cut)
+    most = grown * extremes.excess(cuts / grown, MEAN_SDS * noise_per_cut, LOCAL_FACTOR)
     over, square = beyond(cuts)
     for row, (arm, side) in enumerate(zip(sizes.arms, sizes.sides, strict=True)):
         over[row] = np.minimum(over[row], most[arm, int(side > 0)])

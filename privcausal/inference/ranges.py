@@ -274,6 +274,9 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     return Look(Interval(low, high), True, max(core.below, core.above), mostly)
 
 
+HIDDEN_SDS = 3.0
+"""Noise sds of rows that may hide at an eighth of the outcome's range. Public data."""
+
 FEW_OUTSIDE, OUTSIDE_SDS = 0.05, 0.5
 """Share of the rows that may be outside the detected cells, by their count and so many noise sds,
 without doubt about the scale. If one cell is detected, it may hold one value that most rows have,
@@ -538,7 +541,7 @@ def _likely_range(counts: Vector, noise_sd: float) -> Vector:
     normal = normal_laws(grid, 2 * cells + 1, 0.25 / cells)[0]
     laws = np.r_[normal, np.full((1, cells), 1 / cells)]
     prior = np.r_[np.zeros(len(normal)), np.log(len(normal) / UNIFORM_ODDS)]
-    rows = max(float(counts.sum()), noise_sd)
+    rows = max(float(counts.sum()), noise_sd, 1.0)
     chance = likelihoods(counts, noise_sd, rows * laws, prior)
     law = np.r_[0.0, np.cumsum(chance @ laws / chance.sum())]
     low, median, high = np.interp([SHARE_BEYOND, 0.5, 1 - SHARE_BEYOND], law, grid)

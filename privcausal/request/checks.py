@@ -85,9 +85,10 @@ def check_request(request: Request) -> None:
     if request.estimand == "logit" and not two:
         raise SchemaError(
             f"logit() requires an outcome with two declared values, for example "
-            f"bounds={{{request.formula.outcome!r}: [0, 1]}}."
+            f"bounds={{{request.formula.outcome!r}: [0, 1]}} or its two labels."
         )
-    if request.estimand == "poisson" and (not isinstance(domain, Interval) or domain.lo != 0):
+    count = isinstance(domain, Binary) or (isinstance(domain, Interval) and domain.lo == 0)
+    if request.estimand == "poisson" and not count:
         raise SchemaError(
             f"poisson() requires declared bounds of the outcome that start at 0, for example "
             f"bounds={{{request.formula.outcome!r}: (0, 40)}}."

@@ -307,7 +307,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
             outcome = survival.measured(request) or outcome_name(request, self.estimate.schema)
-            return named.rename_axis(tables.relabelled(outcome, labels))
+            scale = {"logit": "log odds of ", "poisson": "log mean of "}.get(request.estimand, "")
+            return named.rename_axis(scale + tables.relabelled(outcome, labels))
 
         request = self.plan.request
         skip = self._lead if request.regression else 0  # the intercept
@@ -716,8 +717,8 @@ class GeneralizedResult(RegressionResult):
         """Average marginal effects: the mean over the rows of the mean's derivative in each column.
 
         The average over the columns' distribution is that of a synthetic population with the
-        released moments, at no privacy cost. Intervals are those of the coefficients (delta
-        method); they do not contain the error of that distribution.
+        released moments, without survey weights, at no privacy cost. Intervals are those of the
+        coefficients (delta method); they do not contain the error of that distribution.
 
         Returns
         -------

@@ -385,7 +385,10 @@ class PlanResult(Printed):
         # For effects by covariates, the first term is the plain average.
         first = "ATE" if request.estimand == "CATE" else request.estimand
         estimands = "ATE" if request.estimand == "CATE" else ", ".join(request.estimands)
-        right = [("Estimand", estimands), ("Estimator", learner.title or learner.name)]
+        title = learner.title or learner.name
+        if request.regression and request.estimand != "OLS":
+            title = "Newton's step"
+        right = [("Estimand", estimands), ("Estimator", title)]
         if planner.has_nuisances:
             models = f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"
             right.append(("Nuisance models", models))

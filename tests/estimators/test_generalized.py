@@ -180,3 +180,22 @@ def test_labels_of_an_outcome_are_its_two_values() -> None:
     number = logit("y ~ a", ROWS, bounds=BOUNDS, eps=8, seed=4)
     assert fit.params["a"] == pytest.approx(number.params["a"], abs=5 * fit.bse["a"])
     assert fit.params["a"] > 0
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e3])
+@pytest.mark.parametrize("loose", [1.0, 20.0])
+def test_a_rate_ratio_depends_neither_on_units_nor_on_loose_bounds(
+    unit: float, loose: float
+) -> None:
+    """Each within five standard errors: 1e-6."""
+    rows = ROWS.assign(c=ROWS["c"] * unit)
+    fit = poisson("c ~ a", rows, bounds=BOUNDS | {"c": (0, 60 * unit * loose)}, eps=8, seed=5)
+    known = smf.poisson("c ~ a", ROWS).fit(disp=0, cov_type="HC0")
+    assert abs(fit.params["a"] - known.params["a"]) < 5 * known.bse["a"]
+    assert fit.bse["a"] < 3 * known.bse["a"]
+
+
+def test_a_poisson_regression_of_two_values_gives_risk_ratios() -> None:
+    fit = poisson("y ~ a", ROWS, bounds=BOUNDS, eps=8, seed=6)
+    known = smf.poisson("y ~ a", ROWS).fit(disp=0, cov_type="HC0")
+    assert abs(fit.params["a"] - known.params["a"]) < 5 * known.bse["a"]
