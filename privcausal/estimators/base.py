@@ -468,7 +468,8 @@ def product_alert(
         if part.beyond is not None and part.beyond[1].support > FAVORED:
             psi, joint = part.beyond
             weight = nu.remainder_weight(state, psi, part.propensity(term), term)
-            most[k] = joint.most_confounding(weight)
+            e, b = joint.slopes
+            most[k] = float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
     if not float(np.mean(most or [0.0])) / unit > MOST_PRODUCTS * np.sqrt(estimate.cov[0, 0]):
         return {}
     return {"products": PRODUCTS_NOTE.format(estimand=estimate.terms[0])}

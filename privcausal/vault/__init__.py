@@ -9,7 +9,7 @@ from privcausal.vault.admission import (
     Source, check_row_order, from_table, open_source, public_size, typed,
 )  # fmt: skip
 from privcausal.vault.check_data import Findings, inspect
-from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
+from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, FittedEstimators, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
 from privcausal.vault.passes import single_blas_thread
@@ -23,7 +23,7 @@ from privcausal.vault.queries.cells import (
     CellSums, ClusterSums, ColumnHistograms, LabelSelection, public_centres,
 )  # fmt: skip
 from privcausal.vault.queries.slopes import CohortSums, PathSize
-from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
+from privcausal.vault.queries.kernel import KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
     BINS, Cross, Gram, Marginals, PolynomialSums, SizeHistogram,
 )  # fmt: skip
@@ -51,8 +51,8 @@ __all__ = [
     "ArmScore", "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold",
     "CellSums", "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "ColumnHistograms",
     "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators", "ExactRidge", "Findings",
-    "FollowUp", "GivenFunction", "Gram", "ImputedEffect", "Influence", "InstrumentScores",
-    "KernelAnswers", "KernelRegression", "LabelSelection", "Marginals", "Mechanism", "OfArm",
+    "FittedEstimators", "FollowUp", "Gram", "ImputedEffect", "Influence", "InstrumentScores",
+    "KernelRegression", "LabelSelection", "Marginals", "Mechanism", "OfArm",
     "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual", "OutlierSums", "PathSize",
     "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers",
     "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits", "PublishedProcess",

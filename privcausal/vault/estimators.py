@@ -42,7 +42,8 @@ class FittedEstimators(Opaque):
     design: Design
     lo: float
     hi: float
-    # The estimator's method; of ``predict_proba``, the second column is used.
+    # The estimator's method; of ``predict_proba``, the second column is used. A function supplied
+    # by the user, declared to be public or already private, is called.
     method: Literal["predict", "predict_proba", "__call__"] = "predict"
     arm: float | None = None  # Value of the treatment, if the treatment is the first column
 
@@ -54,13 +55,6 @@ class FittedEstimators(Opaque):
         values = values[:, 1] if self.method == "predict_proba" else values.reshape(len(x))
         middle = 0.5 * (self.lo + self.hi)
         return np.clip(np.where(np.isnan(values), middle, values), self.lo, self.hi)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class GivenFunction(FittedEstimators):
-    """A function supplied by the user and declared to be public or already private."""
-
-    method: Literal["predict", "predict_proba", "__call__"] = "__call__"
 
 
 def hiding(step: Callable[[], Any], who: str) -> Any:

@@ -129,7 +129,7 @@ class Vault(guard.Opaque):
         self,
         source: admission.Source | None,
         plan: Plan,
-        noise_source: noise.NoiseSource,
+        noise_source: noise.OperatingSystem,
         watch: passes.Watch | None = None,
         size: int | None = None,
     ) -> None:
