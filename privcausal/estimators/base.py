@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -140,7 +140,6 @@ EFFECT_ROWS, KNOWN_NUISANCES = 4_000.0, 0.6
 nuisances if the propensity is known. Everyday laws, effect laws."""
 
 
-@dataclass(frozen=True)
 class CateLearner(EffectLearner):
     """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores.
 

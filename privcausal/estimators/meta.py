@@ -669,7 +669,6 @@ def _steps(stages: ArmStages, look: float, outcomes: float) -> tuple[Step, ...]:
     )
 
 
-@dataclass(frozen=True)
 class _Arms(CateLearner):
     """Shared steps of the three learners: moments of the outcome's residuals within each arm."""
 

@@ -582,10 +582,10 @@ class PublishedDPCATE(Learner):
             fit.releases.append(release)
             warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
             return ProcessEffect((), np.inf, process)
-        query: vault.PublishedAnswers | vault.PublishedCurve
+        query: vault.PublishedAnswers | vault.PublishedProcess
         if self.noise == "process":
             features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
-            query = vault.PublishedCurve(*shared, features, ridge, rows)
+            query = vault.PublishedProcess(*shared, features, ridge, rows)
         else:
             second: vault.SecondStage
             if self.second == "linear":

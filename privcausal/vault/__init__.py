@@ -9,12 +9,12 @@ from privcausal.vault.admission import (
     Source, check_row_order, from_table, open_source, public_size, typed,
 )  # fmt: skip
 from privcausal.vault.check_data import Findings, inspect
-from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, FittedEstimators, RowMap
+from privcausal.vault.estimators import DeclaredFit, Estimators, FittedEstimators, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
 from privcausal.vault.passes import single_blas_thread
 from privcausal.vault.published import (
-    Affine, ExactRidge, PrintedCells, Process, PublishedAnswers, PublishedAte, PublishedCurve,
+    Affine, ExactRidge, PrintedCells, Process, PublishedAnswers, PublishedAte,
     PublishedEBM, PublishedLogits, PublishedProcess, Ridge, SecondStage, TanhNetwork, Weight,
     Weighting, ridge_price,
 )  # fmt: skip
@@ -50,12 +50,12 @@ __all__ = [
     "BINS", "MOST_COUNT", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans",
     "ArmScore", "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold",
     "CellSums", "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "ColumnHistograms",
-    "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators", "ExactRidge", "Findings",
+    "Cross", "CutScore", "DeclaredFit", "Estimators", "ExactRidge", "Findings",
     "FittedEstimators", "FollowUp", "Gram", "ImputedEffect", "Influence", "InstrumentScores",
     "KernelRegression", "LabelSelection", "Marginals", "Mechanism", "OfArm",
     "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual", "OutlierSums", "PathSize",
     "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers",
-    "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits", "PublishedProcess",
+    "PublishedAte", "PublishedEBM", "PublishedLogits", "PublishedProcess",
     "RegressionInfluence", "RegressionMoments", "RegressionRow", "Regressors", "Replay",
     "ResidualMoments", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums",
     "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums",
