@@ -334,7 +334,7 @@ def _kernel_effect(
     features = fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
-        nu.read_sizes(state, score.target, nu.SCORE_SIZES)
+        nu.read_sizes(state, score.target)
         if score.doubly_robust
         else meta.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
     )

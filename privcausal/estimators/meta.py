@@ -598,7 +598,7 @@ class DR(CateLearner):
         target = state.weigh(
             nu.by_fold(Aipw(n, state.outcome, state.clip, first, reach) for n in triples)
         )
-        sizes = nu.read_sizes(state, target, nu.SCORE_SIZES)
+        sizes = nu.read_sizes(state, target)
         assert state.gram is not None  # released with the nuisances
         gram = state.gram.sub(state.effect_index)
         cut = cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)

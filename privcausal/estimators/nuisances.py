@@ -351,10 +351,10 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * state.outcome.bound)
 
 
-def read_sizes(state: FitState, target: Transform, stage: StageKey) -> cuts.AbsHistogram:
+def read_sizes(state: FitState, score: Transform) -> cuts.AbsHistogram:
     """Cleaned noisy histogram of a score's size, in half octaves up to its bound."""
-    edges = cuts.size_edges(target.bound)
-    release = state.release(stage, vault.SizeHistogram(target, edges))
+    edges = cuts.size_edges(score.bound)
+    release = state.release(SCORE_SIZES, vault.SizeHistogram(score, edges))
     return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), edges)
 
 

@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ from privcausal.vault.guard import REPEAT, Opaque, shielded
 from privcausal.vault.transforms import Transform
 
 
-@dataclass(frozen=True, eq=False)
-class Estimators:
+class Estimators(NamedTuple):
     """Estimators for the nuisances, with the scikit-learn interface."""
 
     # An estimator with ``fit`` and ``predict_proba``. Not used if `known` is given.
