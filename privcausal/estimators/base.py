@@ -272,12 +272,12 @@ class Recipe(NamedTuple):
 
 def reported_nuisances(partials: Folds, nuisances: Triples) -> words.Nuisances:
     """Nuisances as functions of new data; under cross-fitting, the mean over the folds."""
-    whole = nu.overall(partials)
-    if len(nuisances) == 1:
-        return words.Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
-    a, b = nuisances
-    means = nu.mixed(a.mu0, b.mu0), nu.mixed(a.mu1, b.mu1)
-    return words.Nuisances(whole.e, whole.eta, *means)
+    return words.Nuisances(
+        nu.mixed(part.e for part in partials),
+        nu.mixed(part.eta for part in partials),
+        nu.mixed(triple.mu0 for triple in nuisances),
+        nu.mixed(triple.mu1 for triple in nuisances),
+    )
 
 
 def finish(

@@ -804,7 +804,7 @@ class X(T):
         spreads = effect_spreads(state, residuals.cut)
         nothing = Additive(features, np.zeros(features.size))
         pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
-        e = nu.overall(partials).e
+        e = nu.mixed(p.e for p in partials)
         weights = e, Difference(Constant(1.0), e)
         gram, gram_sd, cross_sd = residuals.gram, residuals.gram_sd, residuals.cross_sd
         for cross, weight in zip((-arms[0], arms[1]), weights, strict=True):

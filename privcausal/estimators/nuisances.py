@@ -398,18 +398,10 @@ def nuisance_of(part: FoldFit, tau: Function, outcome: vault.Outcome) -> functio
     return functions.NuisanceTriple(part.e, mu0, mu1)
 
 
-def overall(partials: Folds) -> FoldFit:
-    """The folds' mean nuisances, for display and prediction; new data have no folds."""
-    if len(partials) == 1:
-        return partials[0]
-    a, b = partials
-    e, soft, eta = mixed(a.e, b.e), mixed(a.e_soft, b.e_soft), mixed(a.eta, b.eta)
-    return a._replace(e=e, e_soft=soft, eta=eta)
-
-
-def mixed(first: Function, second: Function) -> Function:
-    """Average of two functions."""
-    return functions.Mixture(Constant(0.5), first, second)
+def mixed(folds: Iterable[Function]) -> Function:
+    """The folds' mean function, for display and prediction; new data have no folds."""
+    first, *others = folds
+    return functions.Mixture(Constant(0.5), first, *others) if others else first
 
 
 # -- the bias of an average from nuisance errors -----------------------------------------------

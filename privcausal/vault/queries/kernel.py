@@ -171,12 +171,6 @@ class KernelRegression(Solution):
     def sensitivity(self, neighbors: Neighbors) -> float:
         return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self._size))
 
-    def solve(self, batches: Iterable[Batch]) -> Integers:
-        """Weights on the grid, shape (p,), or values at the points, shape (d,)."""
-        weights = self._weights(batches)
-        values = weights if self.points is None else self.points @ weights
-        return np.rint(values / float(self.units[0])).astype(np.int64)
-
     @property
     def smooth(self) -> float:
         """S, an upper bound on the gradient's Lipschitz constant for every table."""
@@ -188,7 +182,8 @@ class KernelRegression(Solution):
         shorter = 4 * self.rows * self.smooth / (self.ridge * SOLVER_TOLERANCE)
         return schedule(self.ridge / self.smooth, shorter)
 
-    def _weights(self, batches: Iterable[Batch]) -> Vector:
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        """Weights on the grid, shape (p,), or values at the points, shape (d,)."""
         a, t, points = [], [], []
         for batch in batches:
             counted = batch.complete
@@ -198,24 +193,24 @@ class KernelRegression(Solution):
             t.append(counted * np.clip(np.nan_to_num(self.target(batch)), -self.cut, self.cut))
             scaled = batch.rows.scaled(self.features.design)[:, self.features.columns]
             points.append(np.nan_to_num(scaled))  # Finite for every row.
-        if not a:  # A table without rows.
-            return np.zeros(self.features.size)
-        corner = self.lipschitz if self.loss == "huber" else np.inf
-        problem = KernelProblem(
-            features=self.features,
-            points=np.concatenate(points),
-            a=np.concatenate(a),
-            t=np.concatenate(t),
-            corner=corner,
-            ridge=self.ridge,
-        )
-        weights = problem.minimum(self.smooth, self.steps)
-        length = float(np.linalg.norm(problem.gradient(weights)))
-        if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
-            raise ArithmeticError(
-                "The gradient exceeds its bound: floating-point arithmetic is not IEEE."
+        weights = np.zeros(self.features.size)
+        if a:  # The table has rows.
+            problem = KernelProblem(
+                features=self.features,
+                points=np.concatenate(points),
+                a=np.concatenate(a),
+                t=np.concatenate(t),
+                corner=self.lipschitz if self.loss == "huber" else np.inf,
+                ridge=self.ridge,
             )
-        return weights
+            weights = problem.minimum(self.smooth, self.steps)
+            length = float(np.linalg.norm(problem.gradient(weights)))
+            if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
+                raise ArithmeticError(
+                    "The gradient exceeds its bound: floating-point arithmetic is not IEEE."
+                )
+        values = weights if self.points is None else self.points @ weights
+        return np.rint(values / float(self.units[0])).astype(np.int64)
 
 
 def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge: float) -> float:
