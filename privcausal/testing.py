@@ -22,7 +22,7 @@ from privcausal.vault import noise
 
 
 @dataclass
-class _Seeded:
+class _Seeded(noise.OperatingSystem):
     """Noise from a NumPy generator, or none at all. It is repeatable, fast and not private."""
 
     seed: int
@@ -41,7 +41,7 @@ class _Seeded:
         return np.asarray(exact + np.rint(draws))
 
     def sd(self, query: noise.NoiseQuery) -> Vector:
-        return np.zeros_like(query.weights) if self.silent else noise.standard_deviation(query)
+        return np.zeros_like(query.weights) if self.silent else super().sd(query)
 
     def entropy(self) -> int:
         return int(self._rng.integers(2**62))
@@ -68,7 +68,7 @@ class Recorder(_Seeded):
     is not replayed. A recorded fit shows exact answers, so it is never private.
     """
 
-    drawn: noise.NoiseSource
+    drawn: noise.OperatingSystem
     frozen: Sequence[Call] | None = None
     calls: list[Call] = field(default_factory=list)
 
@@ -85,12 +85,12 @@ class Recorder(_Seeded):
         return self.seed
 
 
-def zero_noise() -> AbstractContextManager[noise.NoiseSource]:
+def zero_noise() -> AbstractContextManager[noise.OperatingSystem]:
     """Inside this block, fits add no noise and are marked NOT PRIVATE."""
     return noise.replaced(_Seeded(0, silent=True))
 
 
-def seeded_noise(seed: int) -> AbstractContextManager[noise.NoiseSource]:
+def seeded_noise(seed: int) -> AbstractContextManager[noise.OperatingSystem]:
     """Inside this block, noise comes from a seed, and every fit is marked NOT PRIVATE."""
     return noise.replaced(_Seeded(seed))
 

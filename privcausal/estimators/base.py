@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -143,7 +143,6 @@ EFFECT_ROWS, KNOWN_NUISANCES = 4_000.0, 0.6
 nuisances if the propensity is known. Everyday laws, effect laws."""
 
 
-@dataclass(frozen=True)
 class CateLearner(EffectLearner):
     """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores.
 
@@ -276,12 +275,12 @@ class Recipe(NamedTuple):
 
 def reported_nuisances(partials: Folds, nuisances: Triples) -> words.Nuisances:
     """Nuisances as functions of new data; under cross-fitting, the mean over the folds."""
-    whole = nu.overall(partials)
-    if len(nuisances) == 1:
-        return words.Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
-    a, b = nuisances
-    means = nu.mixed(a.mu0, b.mu0), nu.mixed(a.mu1, b.mu1)
-    return words.Nuisances(whole.e, whole.eta, *means)
+    return words.Nuisances(
+        nu.mixed(part.e for part in partials),
+        nu.mixed(part.eta for part in partials),
+        nu.mixed(triple.mu0 for triple in nuisances),
+        nu.mixed(triple.mu1 for triple in nuisances),
+    )
 
 
 def finish(
@@ -471,7 +470,8 @@ def product_alert(
         if part.beyond is not None and part.beyond[1].support > FAVORED:
             psi, joint = part.beyond
             weight = nu.remainder_weight(state, psi, part.propensity(term), term)
-            most[k] = joint.most_confounding(weight)
+            e, b = joint.slopes
+            most[k] = float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
     if not float(np.mean(most or [0.0])) / unit > MOST_PRODUCTS * np.sqrt(estimate.cov[0, 0]):
         return {}
     return {"products": PRODUCTS_NOTE.format(estimand=estimate.terms[0])}

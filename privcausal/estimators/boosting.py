@@ -809,10 +809,8 @@ def constant_s_learner(state: FitState) -> EffectFit:
 
 def _assembled(machine: BoostingSession, means: _Means, effect: Effect) -> EffectFit:
     """Assemble the fit; nuisances for new data are the mean over folds."""
-    first, last = means.nuisances[0], means.nuisances[-1]
-    e, mu0, mu1 = first.e, first.mu0, first.mu1
-    if last is not first:
-        e, mu0, mu1 = nu.mixed(e, last.e), nu.mixed(mu0, last.mu0), nu.mixed(mu1, last.mu1)
+    folds = [(n.e, n.mu0, n.mu1) for n in means.nuisances]
+    e, mu0, mu1 = map(nu.mixed, zip(*folds, strict=True))
     seen = Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
     return EffectFit(machine.state, effect, means.nuisances, seen, means.remainder)
 
@@ -942,7 +940,7 @@ def _second_boosting(
 
     A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
-    sizes = nu.read_sizes(machine.state, score, nu.SCORE_SIZES)
+    sizes = nu.read_sizes(machine.state, score)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     task = BoostingTask(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Literal, NamedTuple
 
@@ -334,7 +334,7 @@ def _kernel_effect(
     features = fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
-        nu.read_sizes(state, score.target, nu.SCORE_SIZES)
+        nu.read_sizes(state, score.target)
         if score.doubly_robust
         else meta.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
     )
@@ -379,8 +379,7 @@ def _released(
     phi = None if rows is None else rows.phi(query.features)
     if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
         # Answers with independent noise, if that noise is as small as the noise of a process.
-        parts = {f.name: getattr(query, f.name) for f in fields(query)}
-        release = state.release(KERNEL, vault.KernelAnswers(**parts, points=phi))
+        release = state.release(KERNEL, replace(query, points=phi))
         first_sd = effects.Effect(score.first, np.inf).sd(rows)
         variance = np.maximum(np.einsum("ij,jk,ik->i", phi, law.cov(query.ridge, 0.0), phi), 0)
         spread = np.sqrt(variance + release.noise_sd**2 + first_sd**2)

@@ -83,7 +83,6 @@ class Estimand:
         return np.ones_like(e)
 
 
-@dataclass(frozen=True)
 class ATE(Estimand):
     """E[tau], from the scores `vault.Aipw` and the mass "balance" of `vault.OfTreatment`."""
 
@@ -100,7 +99,6 @@ class ATE(Estimand):
         return np.asarray(1 / (e * (1 - e)))
 
 
-@dataclass(frozen=True)
 class Tilted(Estimand):
     """An estimand whose rows have unequal masses, the tilt h over its mean `scale`."""
 
@@ -117,7 +115,6 @@ class Tilted(Estimand):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class ATT(Tilted):
     by_rest = True
     rows = "treated rows"
@@ -143,7 +140,6 @@ class ATT(Tilted):
         return vault.OfTreatment("treated", k.e, scale=scale)
 
 
-@dataclass(frozen=True)
 class ATO(Tilted):
     def tilt(self, e: Vector) -> Vector:
         return e * (1 - e)

@@ -33,7 +33,7 @@ from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures
 from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, regression
-from privcausal.inference.confounding import BiasSource, ProductBias, leftover
+from privcausal.inference.confounding import leftover
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import amplitude, population_gram
 from privcausal.inference.priors import PRIORS
@@ -162,7 +162,8 @@ class FittedEffect(NamedTuple):
     effect: Effect  # The effect, with the covariance of its band
     # Covariance of the coefficients under the effect's own prior and noise, shape (p, p)
     cov: Matrix
-    biases: list[ProductBias]  # Distributions of the bias from nuisance errors in the moments
+    # Mean and covariance of the bias from nuisance errors in the moments, by fold
+    biases: list[tuple[Vector, Matrix]]
 
 
 def orthogonal_effect(
@@ -211,15 +212,15 @@ def read_effect(
         posterior = regress(moments, features, *spreads)
         return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
     # distributions of d_e d_b by fold; none for a known e
-    biases, phi = list[ProductBias](), state.rows.phi(state.features)[:ERROR_POINTS]
+    biases, phi = list[tuple[Vector, Matrix]](), state.rows.phi(state.features)[:ERROR_POINTS]
     for part, after in zip(used, updated, strict=True):
         if part.pair is None or after.pair is None:
             continue
-        sources = [BiasSource(phi, after.pair, *part.pair.mean)]
+        sources = [(phi, after.pair, *part.pair.mean)]
         if part.beyond is not None and after.beyond is not None:
             psi, pair = part.beyond
             columns = state.rows.phi(psi)[:ERROR_POINTS]
-            sources.append(BiasSource(columns, after.beyond[1], *pair.mean))
+            sources.append((columns, after.beyond[1], *pair.mean))
         biases.append(leftover(sources))
     mean, cov = product_bias_moments(state, biases, features)
     moments = replace(moments, cross=residuals.cross - mean)
@@ -239,7 +240,7 @@ def read_effect(
 
 
 def product_bias_moments(
-    state: FitState, laws: Sequence[ProductBias], features: Features
+    state: FitState, laws: Sequence[tuple[Vector, Matrix]], features: Features
 ) -> tuple[Vector, Matrix]:
     """The subtracted part of sum w phi d_e d_b, and the covariance around it; zero without `laws`.
 
@@ -250,8 +251,8 @@ def product_bias_moments(
         return np.zeros(features.size), np.zeros((features.size, features.size))
     phi = state.rows.phi(features)[:ERROR_POINTS]
     lead = phi.T * features.weight(phi) * (state.count / len(phi))
-    mean = np.mean([law.mean for law in laws], axis=0)
-    cov = np.mean([law.cov for law in laws], axis=0)
+    mean = np.mean([mean for mean, _ in laws], axis=0)
+    cov = np.mean([cov for _, cov in laws], axis=0)
     whole = lead @ mean
     rest = (1 - PRIORS.product_bias_mean) * whole
     around = np.asarray(lead @ cov @ lead.T + np.multiply.outer(rest, rest))
@@ -597,7 +598,7 @@ class DR(CateLearner):
         target = state.weigh(
             nu.by_fold(Aipw(n, state.outcome, state.clip, first, reach) for n in triples)
         )
-        sizes = nu.read_sizes(state, target, nu.SCORE_SIZES)
+        sizes = nu.read_sizes(state, target)
         assert state.gram is not None  # released with the nuisances
         gram = state.gram.sub(state.effect_index)
         cut = cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
@@ -668,7 +669,6 @@ def _steps(stages: ArmStages, look: float, outcomes: float) -> tuple[Step, ...]:
     )
 
 
-@dataclass(frozen=True)
 class _Arms(CateLearner):
     """Shared steps of the three learners: moments of the outcome's residuals within each arm."""
 
@@ -804,7 +804,7 @@ class X(T):
         spreads = effect_spreads(state, residuals.cut)
         nothing = Additive(features, np.zeros(features.size))
         pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
-        e = nu.overall(partials).e
+        e = nu.mixed(p.e for p in partials)
         weights = e, Difference(Constant(1.0), e)
         gram, gram_sd, cross_sd = residuals.gram, residuals.gram_sd, residuals.cross_sd
         for cross, weight in zip((-arms[0], arms[1]), weights, strict=True):

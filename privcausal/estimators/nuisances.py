@@ -351,10 +351,10 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * state.outcome.bound)
 
 
-def read_sizes(state: FitState, target: Transform, stage: StageKey) -> cuts.AbsHistogram:
+def read_sizes(state: FitState, score: Transform) -> cuts.AbsHistogram:
     """Cleaned noisy histogram of a score's size, in half octaves up to its bound."""
-    edges = cuts.size_edges(target.bound)
-    release = state.release(stage, vault.SizeHistogram(target, edges))
+    edges = cuts.size_edges(score.bound)
+    release = state.release(SCORE_SIZES, vault.SizeHistogram(score, edges))
     return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), edges)
 
 
@@ -398,18 +398,10 @@ def nuisance_of(part: FoldFit, tau: Function, outcome: vault.Outcome) -> functio
     return functions.NuisanceTriple(part.e, mu0, mu1)
 
 
-def overall(partials: Folds) -> FoldFit:
-    """The folds' mean nuisances, for display and prediction; new data have no folds."""
-    if len(partials) == 1:
-        return partials[0]
-    a, b = partials
-    e, soft, eta = mixed(a.e, b.e), mixed(a.e_soft, b.e_soft), mixed(a.eta, b.eta)
-    return a._replace(e=e, e_soft=soft, eta=eta)
-
-
-def mixed(first: Function, second: Function) -> Function:
-    """Average of two functions."""
-    return functions.Mixture(Constant(0.5), first, second)
+def mixed(folds: Iterable[Function]) -> Function:
+    """The folds' mean function, for display and prediction; new data have no folds."""
+    first, *others = folds
+    return functions.Mixture(Constant(0.5), first, *others) if others else first
 
 
 # -- the bias of an average from nuisance errors -----------------------------------------------

@@ -48,7 +48,7 @@ from privcausal.features.functions import NuisanceTriple
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effects import ArmLogits, ArmPolynomials, Effect, trimmed
+from privcausal.inference.effects import ArmPolynomials, Effect, trimmed
 from privcausal.prices import as_typed, at_most
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
@@ -516,9 +516,11 @@ class PublishedDPCATE(Learner):
         elif isinstance(base, Given):
             outcome, clip = first_stages.outcome_of(request, design.schema), request.arm_clip
             ends = outcome.lo, outcome.hi
-            mu0, mu1 = (vault.GivenFunction(f, design, *ends) for f in (base.control, base.treated))
-            e = vault.GivenFunction(base.propensity, design, clip, 1 - clip)
-            nuisances = NuisanceTriple(e, mu0, mu1)
+            nuisances = NuisanceTriple(
+                vault.FittedEstimators(base.propensity, design, clip, 1 - clip, "__call__"),
+                vault.FittedEstimators(base.control, design, *ends, "__call__"),
+                vault.FittedEstimators(base.treated, design, *ends, "__call__"),
+            )
         elif isinstance(base, NN):
             _, nuisances, _ = dpcate.learn_networks(fit, design, request.arm_clip, base)
         effect = self._released(fit, kernel, nuisances, design)
@@ -580,10 +582,10 @@ class PublishedDPCATE(Learner):
             fit.releases.append(release)
             warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
             return ProcessEffect((), np.inf, process)
-        query: vault.PublishedAnswers | vault.PublishedCurve
+        query: vault.PublishedAnswers | vault.PublishedProcess
         if self.noise == "process":
             features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
-            query = vault.PublishedCurve(*shared, features, ridge, rows)
+            query = vault.PublishedProcess(*shared, features, ridge, rows)
         else:
             second: vault.SecondStage
             if self.second == "linear":
@@ -771,7 +773,8 @@ class PublishedTM(uplift.TM):
         if not isinstance(schema[request.formula.outcome], Interval):
             query = vault.PublishedLogits(polynomials, request.trust.neighbors, self.C)
             release = fit.release(uplift.LOSS, query)
-            logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
+            coef = release.value.reshape(2, -1)
+            logits = ArmPolynomials(polynomials, coef, 0.5, logistic=True)
             return fit.finished(design, effect=logits)
         outcome = outcome_of(request, schema)
         sums = PrintedLoss(polynomials, outcome)
@@ -786,7 +789,7 @@ class PublishedTM(uplift.TM):
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         methods, claim, doubts = FUNCTIONAL, LINEAR_CLAIM, (LARGER,)
-        if isinstance(estimate.effect, ArmLogits):
+        if isinstance(estimate.effect, ArmPolynomials) and estimate.effect.logistic:
             methods, claim, doubts = LOGISTIC, LOGISTIC_CLAIM, (EXACT,)
         return replace(
             super().describe(estimate), methods=methods, notes=(BARE,), claim=claim, doubts=doubts

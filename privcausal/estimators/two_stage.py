@@ -529,7 +529,7 @@ class _Run:
         bounds: tuple[float, float],
         design: Design | None = None,
         **options: Any,
-    ) -> vault.Declared:
+    ) -> vault.FittedEstimators:
         wrapped = estimator.estimator if isinstance(estimator, WithGuarantee) else estimator
         name = f"{type(wrapped).__name__}, as declared"
         if not _clips(estimator):
@@ -558,7 +558,7 @@ class _Run:
             bounds = self.outcome.lo, self.outcome.hi
         both = stage.with_treatment
         learned = self.regress(key, stage.estimator, target, bounds, with_treatment=both)
-        return (learned.at(0.0), learned.at(1.0)) if both else (learned,)
+        return tuple(replace(learned, arm=arm) for arm in (0.0, 1.0)) if both else (learned,)
 
     def stages(self) -> tuple[functions.Function, words.Nuisances | None]:
         option = self.option

@@ -175,11 +175,6 @@ class RegressionPair:
         e, b = self.slopes
         return float(e @ weight @ b)
 
-    def most_confounding(self, weight: Matrix) -> float:
-        """Root of (beta_e' W beta_e)(beta_b' W beta_b): at least the size of `confounding`."""
-        e, b = self.slopes
-        return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
-
     def hidden(self, cov: Matrix) -> float:
         """Share of the confounding that noise hides: the part that the fit does not remove.
 
@@ -251,26 +246,13 @@ NEGLIGIBLE = 1e-3
 """Distributions with less weight are skipped: each costs a covariance and adds little."""
 
 
-@dataclass(frozen=True, eq=False)
-class BiasSource:
-    """A pair of regressions: features at the points (N, p), coefficients in use (p,)."""
+def leftover(
+    sources: Sequence[tuple[Matrix, RegressionPair, Vector, Vector]],
+) -> tuple[Vector, Matrix]:
+    """Mean (N,) and covariance (N, N) of d_e d_b at N points.
 
-    phi: Matrix
-    pair: RegressionPair
-    e: Vector
-    y: Vector
-
-
-@dataclass(frozen=True, eq=False)
-class ProductBias:
-    """Mean of d_e d_b at the points, shape (N,), and covariance between the points, (N, N)."""
-
-    mean: Vector
-    cov: Matrix
-
-
-def leftover(sources: Sequence[BiasSource]) -> ProductBias:
-    """Mean and covariance of d_e d_b at the points; errors of different pairs are independent.
+    Each source has features at the points (N, p), a pair of regressions, and the coefficients of
+    e and y in use (p,). Errors of different pairs are independent.
 
     Given rho, the errors at two points are normal with covariances C_ee, C_bb, C_eb
     and means m_e, m_b. By Isserlis' theorem, their products have the mean C_eb(x, x) + m_e m_b and
@@ -279,17 +261,17 @@ def leftover(sources: Sequence[BiasSource]) -> ProductBias:
     covariance is A_ee A_bb + A_eb A_be - 2 v v', entry by entry. The variation of the mean with rho
     is added.
     """
-    size = len(sources[0].phi)
+    size = len(sources[0][0])
     gap_e, gap_b = np.zeros(size), np.zeros(size)
     total, spread = np.zeros(size), np.zeros((size, size))
-    for source in sources:
-        phi, p, tau = source.phi, len(source.e), source.pair.effect
+    for phi, pair, used_e, used_y in sources:
+        p, tau = len(used_e), pair.effect
         turned = np.ascontiguousarray(phi.T)
         weights, means, products = [], [], []
         within = np.zeros((size, size))
-        for weight, mean, cov in source.pair.laws(NEGLIGIBLE):
-            d_e = mean[:p] - source.e
-            d_b = mean[p:] - source.y - tau * d_e
+        for weight, mean, cov in pair.laws(NEGLIGIBLE):
+            d_e = mean[:p] - used_e
+            d_b = mean[p:] - used_y - tau * d_e
             c_ee, c_ey = cov[:p, :p], cov[:p, p:]
             c_bb = cov[p:, p:] - tau * (c_ey + c_ey.T) + tau**2 * c_ee
             ee = phi @ (c_ee + np.multiply.outer(d_e, d_e)) @ turned
@@ -308,9 +290,9 @@ def leftover(sources: Sequence[BiasSource]) -> ProductBias:
         total += pair_mean
         spread += within
         # the products of one pair's mean with another's
-        e_mean, y_mean = source.pair.mean
-        d_e = e_mean - source.e
-        e, b = phi @ d_e, phi @ (y_mean - source.y - tau * d_e)
+        e_mean, y_mean = pair.mean
+        d_e = e_mean - used_e
+        e, b = phi @ d_e, phi @ (y_mean - used_y - tau * d_e)
         total += e * gap_b + gap_e * b
         gap_e, gap_b = gap_e + e, gap_b + b
-    return ProductBias(total, spread)
+    return total, spread

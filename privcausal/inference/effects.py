@@ -190,32 +190,26 @@ class ArmPolynomials:
     """tau(x) as the difference of two regressions, each clipped to the outcome's bounds.
 
     `coef` (2, size) are the coefficients of y less the middle of its bounds, control and treated.
-    `half` is half of the outcome's range.
+    `half` is half of the outcome's range. If `logistic`, the regressions give probabilities.
     """
 
     polynomials: Polynomials
     coef: Matrix
     half: float
+    logistic: bool = False
     drawn: ClassVar[bool] = True
 
     def __call__(self, rows: Rows) -> Vector:
         phi = self.polynomials.of(rows.frame)
-        means = [np.clip(combine(phi, coef), -self.half, self.half) for coef in self.coef]
-        return np.asarray(means[1] - means[0])
+        control, treated = (combine(phi, coef) for coef in self.coef)
+        if self.logistic:
+            return np.asarray(expit(treated) - expit(control))
+        control, treated = (np.clip(m, -self.half, self.half) for m in (control, treated))
+        return np.asarray(treated - control)
 
     def sd(self, rows: Rows) -> Vector:
         """NaN: the sd is unknown, because the mechanism's own regularization biases the effect."""
         return np.full(len(rows), np.nan)
-
-
-@dataclass(frozen=True, eq=False)
-class ArmLogits(ArmPolynomials):
-    """tau(x) as the difference of two probabilities, from logistic regressions; `half` is 1/2."""
-
-    def __call__(self, rows: Rows) -> Vector:
-        phi = self.polynomials.of(rows.frame)
-        control, treated = (expit(combine(phi, coef)) for coef in self.coef)
-        return np.asarray(treated - control)
 
 
 # -- linear contrasts of released averages, and ratios of two risks ---------------------------

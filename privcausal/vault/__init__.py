@@ -9,12 +9,12 @@ from privcausal.vault.admission import (
     Source, check_row_order, from_table, open_source, public_size, typed,
 )  # fmt: skip
 from privcausal.vault.check_data import Findings, inspect
-from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
+from privcausal.vault.estimators import DeclaredFit, Estimators, FittedEstimators, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
 from privcausal.vault.passes import single_blas_thread
 from privcausal.vault.published import (
-    Affine, ExactRidge, PrintedCells, Process, PublishedAnswers, PublishedAte, PublishedCurve,
+    Affine, ExactRidge, PrintedCells, Process, PublishedAnswers, PublishedAte,
     PublishedEBM, PublishedLogits, PublishedProcess, Ridge, SecondStage, TanhNetwork, Weight,
     Weighting, ridge_price,
 )  # fmt: skip
@@ -23,7 +23,7 @@ from privcausal.vault.queries.cells import (
     CellSums, ClusterSums, ColumnHistograms, LabelSelection, public_centres,
 )  # fmt: skip
 from privcausal.vault.queries.slopes import CohortSums, PathSize
-from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
+from privcausal.vault.queries.kernel import KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
     BINS, Cross, Gram, Marginals, PolynomialSums, SizeHistogram,
 )  # fmt: skip
@@ -50,19 +50,18 @@ __all__ = [
     "BINS", "MOST_COUNT", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans",
     "ArmScore", "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold",
     "CellSums", "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "ColumnHistograms",
-    "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators", "ExactRidge", "Findings",
-    "FollowUp", "GivenFunction", "Gram", "ImputedEffect", "Influence", "InstrumentScores",
-    "KernelAnswers", "KernelRegression", "LabelSelection", "LinkWeight", "Marginals",
-    "Mechanism", "OfArm", "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual",
-    "OutlierSums", "PathSize", "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process",
-    "PublishedAnswers", "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits",
-    "PublishedProcess", "RegressionInfluence", "RegressionMoments", "RegressionRow",
-    "Regressors", "Replay", "ResidualMoments", "ResidualProduct", "Ridge", "RowMap",
-    "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram",
-    "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore",
-    "TanhNetwork", "Transform", "TransformProduct", "TreatedScore", "Vault", "Weight",
-    "WeightedScore", "Weighting", "WorkingResidual", "check_row_order", "file_labels",
-    "from_table", "inspect", "open_source", "open_vault", "opening", "paid", "proven_lipschitz",
-    "public_centres", "public_size", "read_cells", "read_file", "ridge_price", "simulate",
-    "single_blas_thread", "typed",
+    "Cross", "CutScore", "DeclaredFit", "Estimators", "ExactRidge", "Findings",
+    "FittedEstimators", "FollowUp", "Gram", "ImputedEffect", "Influence", "InstrumentScores",
+    "KernelRegression", "LabelSelection", "LinkWeight", "Marginals", "Mechanism", "OfArm",
+    "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual", "OutlierSums", "PathSize",
+    "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers",
+    "PublishedAte", "PublishedEBM", "PublishedLogits", "PublishedProcess",
+    "RegressionInfluence", "RegressionMoments", "RegressionRow", "Regressors", "Replay",
+    "ResidualMoments", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums",
+    "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums",
+    "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform",
+    "TransformProduct", "TreatedScore", "Vault", "Weight", "WeightedScore", "Weighting",
+    "WorkingResidual", "check_row_order", "file_labels", "from_table", "inspect", "open_source",
+    "open_vault", "opening", "paid", "proven_lipschitz", "public_centres", "public_size",
+    "read_cells", "read_file", "ridge_price", "simulate", "single_blas_thread", "typed",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ from privcausal.vault.guard import REPEAT, Opaque, shielded
 from privcausal.vault.transforms import Transform
 
 
-@dataclass(frozen=True, eq=False)
-class Estimators:
+class Estimators(NamedTuple):
     """Estimators for the nuisances, with the scikit-learn interface."""
 
     # An estimator with ``fit`` and ``predict_proba``. Not used if `known` is given.
@@ -36,17 +35,26 @@ class Estimators:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedEstimators(Opaque):
-    """A fitted estimator as a function of rows, clipped to [lo, hi]. NaN becomes the midpoint."""
+    """A fitted estimator as a function of rows, clipped to [lo, hi]. NaN becomes the midpoint.
+
+    An estimator may store rows that it was fitted on. Therefore it can be called, but not copied,
+    pickled, or shown.
+    """
 
     estimator: Any
     design: Design
     lo: float
     hi: float
-    # The estimator's method; of ``predict_proba``, the second column is used.
+    # The estimator's method; of ``predict_proba``, the second column is used. A function supplied
+    # by the user, declared to be public or already private, is called.
     method: Literal["predict", "predict_proba", "__call__"] = "predict"
     arm: float | None = None  # Value of the treatment, if the treatment is the first column
+    who: str = ""  # Type and stage of a private estimator, in place of its own errors
 
     def __call__(self, rows: Rows) -> Vector:
+        if self.who:
+            bare = replace(self, who="")
+            return np.asarray(hiding(lambda: bare(rows), f"{self.who}, in predict"))
         x = unit_columns(rows, self.design)
         if self.arm is not None:
             x = np.column_stack([np.full(len(x), self.arm), x])
@@ -54,13 +62,6 @@ class FittedEstimators(Opaque):
         values = values[:, 1] if self.method == "predict_proba" else values.reshape(len(x))
         middle = 0.5 * (self.lo + self.hi)
         return np.clip(np.where(np.isnan(values), middle, values), self.lo, self.hi)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class GivenFunction(FittedEstimators):
-    """A function supplied by the user and declared to be public or already private."""
-
-    method: Literal["predict", "predict_proba", "__call__"] = "__call__"
 
 
 def hiding(step: Callable[[], Any], who: str) -> Any:
@@ -128,25 +129,6 @@ def learn_nuisances(
 # estimator and any user-supplied transform map each row separately.
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Declared(FittedEstimators):
-    """A fitted private estimator as a function of rows, clipped to [lo, hi].
-
-    The estimator may store rows that it was fitted on. Therefore it can be called, but not copied,
-    pickled, or shown.
-    """
-
-    who: str = ""  # The estimator's type and stage, for errors
-
-    def __call__(self, rows: Rows) -> Vector:
-        call = super().__call__
-        return np.asarray(hiding(lambda: call(rows), f"{self.who}, in predict"))
-
-    def at(self, arm: float) -> Declared:
-        """The same estimator with the treatment set to this value."""
-        return replace(self, arm=arm)
-
-
 @dataclass(frozen=True, eq=False)
 class RowMap:
     """A number for each row, computed as a function of (y, t, first).
@@ -190,7 +172,7 @@ class DeclaredFit:
     filler: float | None = None
     name: str = "as declared"
 
-    def run(self, batches: Sequence[Batch], neighbors: Neighbors, stage: str) -> Declared:
+    def run(self, batches: Sequence[Batch], neighbors: Neighbors, stage: str) -> FittedEstimators:
         """Fit a copy, so that the user's own object does not learn from the rows.
 
         Its errors could quote a row. Only its name and the stage are shown, which are public.
@@ -223,4 +205,4 @@ class DeclaredFit:
         # Warnings could reveal rows.
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             hiding(lambda: estimator.fit(x, target, bounds=self.bounds, weight=weight), who)
-        return Declared(estimator, self.design, lo, hi, who=who)
+        return FittedEstimators(estimator, self.design, lo, hi, who=who)

@@ -212,7 +212,7 @@ class Exit:
     """Noise according to the plan's costs, and a charge for each release. Holds no rows."""
 
     plan: Plan
-    source: noise.NoiseSource
+    source: noise.OperatingSystem
 
     @property
     def neighbors(self) -> Neighbors:
@@ -259,7 +259,7 @@ class Exit:
         name, spread = mechanism.name, query.scale
         if query.law == "laplace":
             name = "discrete Laplace"
-            spread = float(noise.standard_deviation(query)[0] * query.weights[0])
+            spread = float(noise.OperatingSystem().sd(query)[0] * query.weights[0])
         first = float(units[0])
         charge = self.charge(stage, query.name, name, query.sensitivity * first, spread * first)
         return Release(values, self.source.sd(query) * units, charge)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,48 +44,18 @@ class NoiseQuery:
     law: Law = "gaussian"
 
 
-class NoiseSource(Protocol):
-    """Adds noise to exact integers."""
-
-    real: bool
-
-    def with_noise(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Add discrete noise of the query's law and of scale query.scale / query.weights."""
-
-    def sd(self, query: NoiseQuery) -> Vector:
-        """Standard deviation of the noise of the query, shape (m,)."""
-
-    def entropy(self) -> int:
-        """Entropy for splits of the rows. It is independent of the data and not used for noise."""
-
-    def coins(self, size: int, rate: float) -> Mask:
-        """One random bit for each of `size` rows, true with probability at most `rate`.
-
-        `rate` is in (0, 1].
-        """
-
-
-def standard_deviation(query: NoiseQuery) -> Vector:
-    """Standard deviation of a query's noise, shape (m,).
-
-    The discrete Laplace distribution has variance 1 / (2 sinh(1/(2b))^2). The variance of the
-    discrete Gaussian is below its squared scale. The difference is negligible for scales of 1 or
-    more.
-    """
-    scale = query.scale / query.weights
-    if query.law == "gaussian":
-        return np.asarray(scale)
-    with np.errstate(over="ignore"):  # At a tiny scale, the noise is zero.
-        return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
-
-
 class OperatingSystem:
-    """Discrete noise by OpenDP (Canonne, Kamath, and Steinke 2020, Algorithms 2 and 3)."""
+    """Discrete noise by OpenDP (Canonne, Kamath, and Steinke 2020, Algorithms 2 and 3).
 
-    real = True
+    Noise for tests and plans comes from subclasses, whose `real` is False.
+    """
+
+    real: bool = True
 
     def with_noise(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Add noise; the step of a Gaussian's grid is at most its sd divided by `FINEST`.
+        """Add discrete noise of the query's law and of scale query.scale / query.weights.
+
+        The step of a Gaussian's grid is at most its sd divided by `FINEST`.
 
         Privacy
         -------
@@ -107,14 +77,27 @@ class OperatingSystem:
             noisy[at] = np.array(sampler(whole), np.float64) / factor
         return noisy
 
-    sd = staticmethod(standard_deviation)
+    def sd(self, query: NoiseQuery) -> Vector:
+        """Standard deviation of a query's noise, shape (m,).
+
+        The discrete Laplace distribution has variance 1 / (2 sinh(1/(2b))^2). The variance of the
+        discrete Gaussian is below its squared scale. The difference is negligible for scales of 1
+        or more.
+        """
+        scale = query.scale / query.weights
+        if query.law == "gaussian":
+            return np.asarray(scale)
+        with np.errstate(over="ignore"):  # At a tiny scale, the noise is zero.
+            return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
 
     def entropy(self) -> int:
+        """Entropy for splits of the rows. It is independent of the data and not used for noise."""
         return int.from_bytes(os.urandom(16), "little")
 
     def coins(self, size: int, rate: float) -> Mask:
-        """True if a row's own 64 bits are below floor(2^64 rate), never more often than `rate`.
+        """One random bit for each of `size` rows, true with probability at most `rate` in (0, 1].
 
+        It is true if a row's own 64 bits are below floor(2^64 rate), never more often than `rate`.
         For speed, seven of the eight bytes are drawn only if the first byte does not decide.
         """
         top, rest = divmod(int(rate * 2.0**64), 1 << 56)  # This product is exact.
@@ -147,17 +130,16 @@ def _sampler(law: Law, scale: float) -> Any:
 
 
 _REAL = OperatingSystem()
-_SOURCE: ContextVar[NoiseSource | None] = ContextVar("noise", default=None)
+_SOURCE: ContextVar[OperatingSystem] = ContextVar("noise", default=_REAL)
 
 
-def current() -> NoiseSource:
+def current() -> OperatingSystem:
     """The operating system's noise, unless a test has replaced it."""
-    source = _SOURCE.get()
-    return _REAL if source is None else source
+    return _SOURCE.get()
 
 
 @contextmanager
-def replaced(source: NoiseSource) -> Iterator[NoiseSource]:
+def replaced(source: OperatingSystem) -> Iterator[OperatingSystem]:
     """Use another noise source within a block. For `privcausal.testing` only."""
     token = _SOURCE.set(source)
     try:

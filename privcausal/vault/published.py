@@ -421,6 +421,7 @@ class PublishedProcess(_Published):
 
     features: Fourier
     ridge: float
+    queries: Rows | None = None  # Points of a process that is dropped afterwards (Algorithm 1)
 
     query = "Gaussian process"
 
@@ -445,14 +446,9 @@ class PublishedProcess(_Published):
         scale = largest * spread * self.density / (self.ridge * size * epsilon)
         return Process(fitted, self.features, self.density, scale, add_noise)
 
-
-@dataclass(frozen=True, eq=False)
-class PublishedCurve(PublishedProcess):
-    """The process at declared points, after which it is dropped (Algorithm 1)."""
-
-    queries: Rows
-
     def answer(self, batches: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise) -> Vector:
+        """The process at its declared points."""
+        assert self.queries is not None
         return self.process(batches, stage, add_noise).ask(self.queries)
 
 

@@ -28,8 +28,8 @@ from privcausal.vault.noise import NoiseQuery
 from privcausal.vault.published import (
     PublishedAnswers,
     PublishedAte,
-    PublishedCurve,
     PublishedLogits,
+    PublishedProcess,
 )
 from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.sums import ClusterSquares
@@ -337,7 +337,8 @@ class Replay(Vault):
         for values, labels in answers:
             if isinstance(query, PublishedLogits):
                 _need(len(values) == 2 * query.polynomials.size)
-            if isinstance(query, PublishedAnswers | PublishedCurve):
+            if isinstance(query, PublishedAnswers | PublishedProcess):
+                assert query.queries is not None  # otherwise nothing is released here
                 _need(len(values) == len(query.queries))
             if isinstance(query, LabelSelection):
                 _need(len(labels) <= MOST_LABELS and list(labels) == sorted(set(labels)))

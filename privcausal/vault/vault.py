@@ -25,13 +25,12 @@ from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
 from privcausal.vault import admission, guard, noise, passes
 from privcausal.vault.batch import part_numbers
-from privcausal.vault.estimators import Declared, DeclaredFit
+from privcausal.vault.estimators import DeclaredFit, FittedEstimators
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, Solution
 from privcausal.vault.published import (
     Process,
     PublishedAnswers,
     PublishedAte,
-    PublishedCurve,
     PublishedLogits,
     PublishedProcess,
 )
@@ -41,7 +40,7 @@ from privcausal.vault.queries.cells import ColumnHistograms, LabelSelection, Sur
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Claim: TypeAlias = PublishedAnswers | PublishedCurve | PublishedLogits
+Claim: TypeAlias = PublishedAnswers | PublishedProcess | PublishedLogits
 Answerable: TypeAlias = (
     Mechanism | ColumnHistograms | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
@@ -129,7 +128,7 @@ class Vault(guard.Opaque):
         self,
         source: admission.Source | None,
         plan: Plan,
-        noise_source: noise.NoiseSource,
+        noise_source: noise.OperatingSystem,
         watch: passes.Watch | None = None,
         size: int | None = None,
     ) -> None:
@@ -258,7 +257,7 @@ class Vault(guard.Opaque):
                 return [self._charged(stage, query, weights) for weights in trained]
             case LabelSelection():
                 return [self._selected(stage, query)]
-            case PublishedAnswers() | PublishedCurve() | PublishedLogits():
+            case PublishedAnswers() | PublishedProcess() | PublishedLogits():
                 values = query.answer(list(self._passes.batches()), stage, leave.claimed)
                 return [self._charged(stage, query, values)]
             case _:
@@ -312,7 +311,7 @@ class Vault(guard.Opaque):
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
 
     @_spending
-    def fit_declared(self, planned: Stage, order: DeclaredFit) -> tuple[Declared, Release]:
+    def fit_declared(self, planned: Stage, order: DeclaredFit) -> tuple[FittedEstimators, Release]:
         """Fit a private estimator on the rows of the stage's part.
 
         The estimator adds its own noise. Its guarantee is the one that it declares.
@@ -362,7 +361,7 @@ class Vault(guard.Opaque):
                 moved, spread = noise_query.sensitivity, noise_query.scale
                 charge = leave.charge(stage, query.query, query.name, moved, spread)
                 return Release(values, leave.source.sd(noise_query), charge, labels)
-            case PublishedAnswers() | PublishedCurve() | PublishedLogits():
+            case PublishedAnswers() | PublishedProcess() | PublishedLogits():
                 return leave.claim(stage, query.query, query.name, values)
             case _:
                 return leave.with_charge(stage, query, values)

@@ -24,7 +24,6 @@ from privcausal.accounting import PICO
 from privcausal.accounting.price import FINEST
 from privcausal.testing import Recorder, drawn_again
 from privcausal.vault import noise
-from privcausal.vault.noise import standard_deviation
 
 FALSE_ALARM = 1e-6
 DRAWS = 100_000
@@ -49,7 +48,9 @@ def test_outputs_are_whole_multiples_of_public_units(kind: str, relation: str) -
     for call in recorder.calls:
         assert call.exact.dtype == np.int64
         finest = FINEST if call.query.law == "gaussian" else 1.0
-        step = np.minimum(1.0, 2.0 ** -np.ceil(np.log2(finest / standard_deviation(call.query))))
+        step = np.minimum(
+            1.0, 2.0 ** -np.ceil(np.log2(finest / noise.OperatingSystem().sd(call.query)))
+        )
         assert np.array_equal(call.noisy % step, np.zeros(len(call.noisy)))
     compared = 0
     for noisy, value in matched(recorder, result):

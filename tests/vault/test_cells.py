@@ -346,7 +346,7 @@ def test_noise_has_the_discrete_laplace_law(scale: float) -> None:
     assert p_value(0.8 * scale) < LEVEL
     assert p_value(1.2 * scale) < LEVEL
     query = noise.NoiseQuery("test", np.ones(1), 1.0, scale, "laplace")
-    assert values.std() == pytest.approx(noise.standard_deviation(query)[0], rel=0.08)
+    assert values.std() == pytest.approx(noise.OperatingSystem().sd(query)[0], rel=0.08)
 
 
 def worst(lo: float, hi: float, relation: str) -> tuple[list[Any], list[Any]]:

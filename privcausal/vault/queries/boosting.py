@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,7 @@ class Boosted(Opaque):
     shape: Vector
 
 
-@dataclass(frozen=True, eq=False)
-class Shapes:
+class Shapes(NamedTuple):
     """Current shapes, made from rounds of noisy sums. Public."""
 
     constant: Vector  # shape (arms,)

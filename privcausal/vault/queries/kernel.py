@@ -65,6 +65,9 @@ class KernelRegression(Solution):
     rows : float
         Public upper bound on the number of rows. It determines the solver's steps and the bounds on
         rounding.
+    points : Matrix, optional
+        Z, phi of d public points, shape (d, p). If given, the values Z w of g are released with
+        independent noise, in place of w.
 
     Privacy
     -------
@@ -110,6 +113,12 @@ class KernelRegression(Solution):
     weights by at most sqrt(p) h / 2. Therefore the integers change by at most Delta / h + sqrt(p),
     Delta = (2 L + 2 eta) / lambda. If max_rows = k, k rows are exchanged. They have k gradients in
     each table, so k L replaces L. Multiplying the whole sensitivity by k covers this case.
+
+    *Values at points* Z w change by at most ||Z||_op times the change of w, in l2. (Noise xi on w
+    would give noise Z xi at the points. Independent noise of this size is never smaller than Z xi.
+    It is equally small if the points are orthogonal in the RKHS, as a single point is. To hide all
+    Z u, ||u|| <= Delta, at the cost of Delta / sigma, the noise needs a covariance of at least
+    sigma^2 Z Z', which Z xi has.)
     """
 
     features: Fourier
@@ -120,6 +129,7 @@ class KernelRegression(Solution):
     loss: Literal["huber", "squared"] = "huber"
     cut: float = np.inf
     rows: float = field(kw_only=True)
+    points: Matrix | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         sizes = (self.lipschitz, self.rows, self.curvature.bound)
@@ -129,7 +139,10 @@ class KernelRegression(Solution):
                 f"{RIDGE_CEILING:g}."
             )
 
-    label = "kernel weights, m = {self._size}"
+    @property
+    def query(self) -> str:
+        size = self._size
+        return f"kernel weights, m = {size}" if self.points is None else f"effect at {size} points"
 
     @property
     def units(self) -> Vector:
@@ -139,12 +152,13 @@ class KernelRegression(Solution):
 
     @property
     def _size(self) -> int:
-        return self.features.size
+        return self.features.size if self.points is None else len(self.points)
 
     def _moved(self, neighbors: Neighbors) -> float:
         rows = 2.0 if neighbors == "substitute" else 1.0
         eta = SOLVER_TOLERANCE + 2 * self._rounding
-        return (rows + 2 * eta) * self.lipschitz / self.ridge
+        moved = (rows + 2 * eta) * self.lipschitz / self.ridge
+        return moved if self.points is None else float(np.linalg.norm(self.points, 2)) * moved
 
     @property
     def _rounding(self) -> float:
@@ -157,10 +171,6 @@ class KernelRegression(Solution):
     def sensitivity(self, neighbors: Neighbors) -> float:
         return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self._size))
 
-    def solve(self, batches: Iterable[Batch]) -> Integers:
-        """Weights on the grid, shape (p,)."""
-        return np.rint(self._weights(batches) / float(self.units[0])).astype(np.int64)
-
     @property
     def smooth(self) -> float:
         """S, an upper bound on the gradient's Lipschitz constant for every table."""
@@ -172,7 +182,8 @@ class KernelRegression(Solution):
         shorter = 4 * self.rows * self.smooth / (self.ridge * SOLVER_TOLERANCE)
         return schedule(self.ridge / self.smooth, shorter)
 
-    def _weights(self, batches: Iterable[Batch]) -> Vector:
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        """Weights on the grid, shape (p,), or values at the points, shape (d,)."""
         a, t, points = [], [], []
         for batch in batches:
             counted = batch.complete
@@ -182,59 +193,24 @@ class KernelRegression(Solution):
             t.append(counted * np.clip(np.nan_to_num(self.target(batch)), -self.cut, self.cut))
             scaled = batch.rows.scaled(self.features.design)[:, self.features.columns]
             points.append(np.nan_to_num(scaled))  # Finite for every row.
-        if not a:  # A table without rows.
-            return np.zeros(self.features.size)
-        corner = self.lipschitz if self.loss == "huber" else np.inf
-        problem = KernelProblem(
-            features=self.features,
-            points=np.concatenate(points),
-            a=np.concatenate(a),
-            t=np.concatenate(t),
-            corner=corner,
-            ridge=self.ridge,
-        )
-        weights = problem.minimum(self.smooth, self.steps)
-        length = float(np.linalg.norm(problem.gradient(weights)))
-        if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
-            raise ArithmeticError(
-                "The gradient exceeds its bound: floating-point arithmetic is not IEEE."
+        weights = np.zeros(self.features.size)
+        if a:  # The table has rows.
+            problem = KernelProblem(
+                features=self.features,
+                points=np.concatenate(points),
+                a=np.concatenate(a),
+                t=np.concatenate(t),
+                corner=self.lipschitz if self.loss == "huber" else np.inf,
+                ridge=self.ridge,
             )
-        return weights
-
-
-@dataclass(frozen=True, eq=False)
-class KernelAnswers(KernelRegression):
-    """g at d public points, with independent noise.
-
-    Attributes
-    ----------
-    points : Matrix
-        phi of the points, shape (d, p).
-
-    Privacy
-    -------
-    Answers Z w change by at most ||Z||_op times the change of w, in l2. (Noise xi on w would give
-    noise Z xi at the points. Independent noise of this size is never smaller than Z xi. It is
-    equally small if the points are orthogonal in the RKHS, as a single point is. To hide all Z u,
-    ||u|| <= Delta, at the cost of Delta / sigma, the noise needs a covariance of at least
-    sigma^2 Z Z', which Z xi has.)
-    """
-
-    points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-
-    label = "effect at {self._size} points"
-
-    @property
-    def _size(self) -> int:
-        return len(self.points)
-
-    def _moved(self, neighbors: Neighbors) -> float:
-        return float(np.linalg.norm(self.points, 2)) * super()._moved(neighbors)
-
-    def solve(self, batches: Iterable[Batch]) -> Integers:
-        """Answers on the grid, shape (d,)."""
-        answers = self.points @ self._weights(batches)
-        return np.rint(answers / float(self.units[0])).astype(np.int64)
+            weights = problem.minimum(self.smooth, self.steps)
+            length = float(np.linalg.norm(problem.gradient(weights)))
+            if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
+                raise ArithmeticError(
+                    "The gradient exceeds its bound: floating-point arithmetic is not IEEE."
+                )
+        values = weights if self.points is None else self.points @ weights
+        return np.rint(values / float(self.units[0])).astype(np.int64)
 
 
 def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge: float) -> float:
