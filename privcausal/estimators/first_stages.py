@@ -18,10 +18,12 @@ from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.effects import Effect
+from privcausal.inference.cuts import score_edges
+from privcausal.inference.effects import Answers, Effect, Predicted
 from privcausal.inference.noisy import Reading
 from privcausal.inference.population import (
     LARGEST_USUAL,
+    WEIGHT_HALF_OCTAVES,
     GramEstimate,
     Population,
     WeightLaw,
@@ -31,7 +33,6 @@ from privcausal.inference.population import (
     level_probabilities,
     population_gram,
     shrunken,
-    weight_edges,
 )
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
@@ -118,8 +119,14 @@ class Fit:
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
         if self.unlimited:
-            averages = averages and averages.without_limits()
-            effect = effect.without_bands() if isinstance(effect, Effect) else effect
+            # Clipping has no bound: intervals are infinite, and effects have no bands.
+            if averages is not None:
+                infinite = np.full_like(averages.clipping, np.inf)
+                averages = replace(averages, clipping=infinite, moved=np.zeros((0, 0, 0)))
+            if isinstance(effect, Answers):
+                effect = replace(effect, spread=np.full_like(effect.spread, np.nan))
+            elif isinstance(effect, Effect):
+                effect = Predicted((), effect.reach, effect)
         return words.Estimate(
             plan=self.plan,
             schema=self.schema,
@@ -237,7 +244,17 @@ class Fit:
                 pooled[name] = rest / (public or 1)
                 least = max(least, query.threshold(release.charge.noise_sd))
         if pooled:
-            self.note(words.pooled_alert(pooled, least))
+            # the share of the rows that lack the estimated levels, infinite if unknown
+            shares = [
+                f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()
+            ]
+            text = words.POOLED.format(
+                names=words.listed([*pooled]),
+                shares=", ".join(shares[: words.MOST_NAMES]),
+                least=least,
+                first=next(iter(pooled))[: words.LONGEST_NAME],
+            )
+            self.note((("levels", text),))
         self.schema = self.schema.with_columns(domains)
         if request.horizon is None:
             return
@@ -494,7 +511,8 @@ def prepare(
         domain = fit.schema[request.weights]
         assert isinstance(domain, Interval)
         weight = SurveyWeight(request.weights, domain.hi)
-        ahead[budget.ROW_WEIGHTS] = SizeHistogram(weight, weight_edges(1.0), "survey weights")
+        edges = score_edges(1.0, WEIGHT_HALF_OCTAVES)
+        ahead[budget.ROW_WEIGHTS] = SizeHistogram(weight, edges, "survey weights")
     if fit.plan.has(COLUMN_RANGES):
         fit.find_ranges(ahead)
         design, linear = designed()
@@ -534,9 +552,9 @@ def _weights(fit: Fit) -> WeightLaw | None:
     assert isinstance(domain, Interval)
     # without covariates, the nuisances are two numbers that weights may not distort
     most = LARGEST_USUAL if fit.request.formula.terms else np.inf
-    edges, noise_sd = weight_edges(domain.hi), float(release.noise_sd[0])
-    law = WeightLaw.read(name, release.value, noise_sd, edges, most)
-    if not law.located:
+    law = WeightLaw.read(name, release.value, float(release.noise_sd[0]), domain.hi, most)
+    # Weights in the first bin may all be 0, so the mean may be unknown to a factor of two.
+    if float(law.p @ law.edges[:-1]) <= 0.5 * law.mean:
         raise SchemaError(
             f"The weights {name!r} are 0, or less than a 4,000th of their upper bound, for almost "
             "all rows (noisy counts), so there is no estimate. Check the column, or declare a "

@@ -514,15 +514,6 @@ INTERVALS = (
 )
 
 
-def pooled_alert(pooled: Mapping[str, float], least: int) -> Alerts:
-    """Alert on estimated levels, with the share of the rows that lack them, infinite if unknown."""
-    shares = [f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()]
-    first = next(iter(pooled))[:LONGEST_NAME]
-    lacking = ", ".join(shares[:MOST_NAMES])
-    text = POOLED.format(names=listed([*pooled]), shares=lacking, least=least, first=first)
-    return (("levels", text),)
-
-
 def domain_alerts(
     name: str,
     declared: Domain | None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import ncx2, norm, t
@@ -211,12 +212,6 @@ class AverageEstimate:
         """Whether the bias of clipped scores has a bound."""
         return not np.isinf(self.clipping).any()
 
-    def without_limits(self) -> AverageEstimate:
-        """The same estimates, with infinite intervals."""
-        return replace(
-            self, clipping=np.full_like(self.clipping, np.inf), moved=np.zeros((0, 0, 0))
-        )
-
     def half_widths(self, z: float) -> Vector:
         """Half-widths of intervals, shape (m,); `z` is the critical value without bias.
 
@@ -249,8 +244,7 @@ class AverageEstimate:
         return p_value(self.estimate, self.clipping, self.sd, self.degrees)
 
 
-@dataclass(frozen=True, eq=False)
-class Ratios:
+class Ratios(NamedTuple):
     """Sums of a score, divided by sums of its mass, at P = 1 + G places: all rows, the groups.
 
     `sizes` are rows, or masses if these weigh the groups, and `rows` is the number of complete

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -261,8 +262,7 @@ class BiasSource:
     y: Vector
 
 
-@dataclass(frozen=True, eq=False)
-class ProductBias:
+class ProductBias(NamedTuple):
     """Mean of d_e d_b at the points, shape (N,), and covariance between the points, (N, N)."""
 
     mean: Vector

@@ -42,11 +42,6 @@ equal covariates.
 """
 
 
-def weight_edges(bound: float) -> Vector:
-    """Upper borders of bins of half an octave each, ascending to the bound."""
-    return score_edges(bound, WEIGHT_HALF_OCTAVES)
-
-
 @dataclass(frozen=True, eq=False)
 class WeightLaw:
     """Weights of a column: uniform between neighboring `edges` (K + 1,), with chances `p` (K,).
@@ -67,10 +62,11 @@ class WeightLaw:
         column: str,
         counts: Vector,
         noise_sd: float,
-        edges: Vector,
+        bound: float,
         most: float = LARGEST_USUAL,
     ) -> WeightLaw:
-        """From noisy counts up to each of the `edges`; counts hidden by noise are dropped."""
+        """From noisy counts in bins up to the `bound`; counts hidden by noise are dropped."""
+        edges = score_edges(bound, WEIGHT_HALF_OCTAVES)
         ends = np.r_[0.0, edges]
         seen = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
         if not seen.any():  # all noise: weights may be anything
@@ -90,11 +86,6 @@ class WeightLaw:
         """E[w^2] / E[w]^2: the factor of a mean's variance, for equal variances (Kish 1965)."""
         low, high = self.edges[:-1], self.edges[1:]
         return float(self.p @ (low**2 + low * high + high**2)) / 3 / self.mean**2
-
-    @property
-    def located(self) -> bool:
-        """Whether the mean is known to a factor of two. Weights in the first bin may all be 0."""
-        return float(self.p @ self.edges[:-1]) > 0.5 * self.mean
 
     @property
     def positive(self) -> float:

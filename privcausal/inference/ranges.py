@@ -511,37 +511,29 @@ def effective_range(
     rows = max(float(counts.sum() - elsewhere.sum()), noise_sd, 1.0)
     doubt = norm.isf(LUCKY) * noise_sd * np.sqrt(len(elsewhere))
     if core is None or elsewhere.sum() + doubt > rows:
-        low, high = declared.lo + declared.width * _likely_range(counts, noise_sd)
+        # Normal distributions and the uniform are averaged by their likelihood. The range has the
+        # middle 96% of the average, stretched from its median.
+        cells = len(counts)
+        grid = np.arange(cells + 1) / cells
+        normal = normal_laws(grid, 2 * cells + 1, 0.25 / cells)[0]
+        laws = np.r_[normal, np.full((1, cells), 1 / cells)]
+        prior = np.r_[np.zeros(len(normal)), np.log(len(normal) / UNIFORM_ODDS)]
+        chance = likelihoods(counts, noise_sd, max(float(counts.sum()), noise_sd) * laws, prior)
+        law = np.r_[0.0, np.cumsum(chance @ laws / chance.sum())]
+        first, median, last = np.interp([SHARE_BEYOND, 0.5, 1 - SHARE_BEYOND], law, grid)
+        limits = np.clip(median + STRETCH * (np.array([first, last]) - median), 0.0, 1.0)
+        low, high = map(float, declared.lo + declared.width * limits)
     else:
-        step, limits = declared.width / len(counts), []
+        step, reaches = declared.width / len(counts), []
         for beyond, reach in zip(outside, (core.below, core.above), strict=True):
             distance = reach + step * np.arange(len(beyond) + 1.0)
             most = hidden(beyond, noise_sd, distance, 2 * looks)
-            limits.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
-        low = float(max(declared.lo, core.middle - limits[0]))
-        high = float(min(declared.hi, core.middle + limits[1]))
+            reaches.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
+        low = float(max(declared.lo, core.middle - reaches[0]))
+        high = float(min(declared.hi, core.middle + reaches[1]))
     # a range above half the declared width saves too little noise to justify the clipping
     worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
     return Interval(float(low), float(high)) if worth else declared
-
-
-def _likely_range(counts: Vector, noise_sd: float) -> Vector:
-    """Where a column lies in [0, 1], from counts of equal cells that show no middle with tails.
-
-    Normal distributions and the uniform are averaged by their likelihood. The range has the middle
-    96% of the average, stretched from its median.
-    """
-    cells = len(counts)
-    grid = np.arange(cells + 1) / cells
-    normal = normal_laws(grid, 2 * cells + 1, 0.25 / cells)[0]
-    laws = np.r_[normal, np.full((1, cells), 1 / cells)]
-    prior = np.r_[np.zeros(len(normal)), np.log(len(normal) / UNIFORM_ODDS)]
-    rows = max(float(counts.sum()), noise_sd)
-    chance = likelihoods(counts, noise_sd, rows * laws, prior)
-    law = np.r_[0.0, np.cumsum(chance @ laws / chance.sum())]
-    low, median, high = np.interp([SHARE_BEYOND, 0.5, 1 - SHARE_BEYOND], law, grid)
-    ends = median + STRETCH * (np.array([low, high]) - median)
-    return np.asarray(np.clip(ends, 0.0, 1.0))
 
 
 # -- bounds estimated from noisy counts --------------------------------------------------------
