@@ -319,7 +319,15 @@ class Fit:
             whole = name in self.undeclared.integers
             steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
             both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
-            ranges.check_within(both[1], ends[-1], name)
+            # The end cells of the grid hold all values beyond the largest size of the histogram.
+            largest = ends[-1]
+            reached = np.array([-steps[0], steps[-1]]) >= largest
+            if (grid[[0, -1]][reached] > ranges.FINE_STANDS_OUT * fine_sd).any():
+                raise SchemaError(
+                    f"Could not estimate bounds for {name!r}: it has values beyond {largest:.2g}, "
+                    "the largest that can be detected (noisy counts). Declare them, "
+                    f"bounds={{{name!r}: (lo, hi)}}, or divide the column by a large number."
+                )
             if ranges.looks_binary(*both, whole=whole):
                 intervals[name] = Interval(0.0, 1.0)
                 if name == outcome:
@@ -536,7 +544,7 @@ def prepare(
         features=features,
         effect_features=effect,
         effect_index=np.array(index, np.int64),
-        rows=_rows(population, propensity, weights),
+        rows=population.rows(propensity, weights),
         outcome=outcome_of(request, fit.schema),
         propensity=propensity,
         regressors=Regressors(linear, len(groups), len(request.groups)),
@@ -621,14 +629,8 @@ def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     counted = replace(state.population, count=state.count)
     dependent = correlated(counted, state.features, noisy, sd)
     population = replace(dependent, count=state.population.count)
-    rows = _rows(population, state.propensity, state.weights)
+    rows = population.rows(state.propensity, state.weights)
     return replace(state, population=population, rows=rows)
-
-
-def _rows(
-    population: Population, known: functions.Function | None, weights: WeightLaw | None
-) -> Rows:
-    return population.rows(known if isinstance(known, functions.Known) else None, weights)
 
 
 def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:

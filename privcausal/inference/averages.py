@@ -87,8 +87,7 @@ class ScoreTotals:
         return np.asarray((self.points.T * weight) @ self.points * scale)
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreAverage:
+class ScoreAverage(NamedTuple):
     """One of the averages of a release, and what is known about it besides the sums.
 
     Attributes
@@ -346,10 +345,14 @@ def _ratios(averages: Sequence[ScoreAverage], sums: ScoreTotals) -> tuple[list[R
             (counts,) = Noisy.inputs(sizes)
             rows = float(reconciled_within(counts, identities, sums.limits).value[0])
         constraints.append((identities, rows))
-        place = average.mass or -1
-        value[place, 0], sd[place, 0] = shrunken_mass(
-            sums.size.at((average.mass, 0)), rows, average.mass_spread
-        )
+        # The posterior is the precision-weighted mean of the noisy mass and of its prior mean, the
+        # number of rows. It has a floor: with almost no treated rows, the floor decides the width
+        # of the ATT's interval.
+        place, (total, noise) = average.mass or -1, map(float, sums.size.at((average.mass, 0)))
+        prior_variance = (rows * average.mass_spread) ** 2
+        keep = prior_variance / (prior_variance + noise**2)
+        value[place, 0] = max(rows + keep * (total - rows), PRIORS.least_mass * rows)
+        sd[place, 0] = np.sqrt(keep) * noise
     scores, size, products = Noisy.inputs(sums.score, Reading(value, sd), sums.slope)
     ratios = []
     for average, (identities, rows) in zip(averages, constraints, strict=True):
@@ -435,18 +438,6 @@ def raised(total: float, noise_sd: float, floor: float) -> float:
     compensates.
     """
     return max(total, floor) + noise_sd
-
-
-def shrunken_mass(total: Reading, rows: float, spread: float) -> tuple[float, float]:
-    """Precision-weighted mean of a noisy sum of masses and its prior mean, and its noise sd.
-
-    The prior mean is the number of `rows`, and the prior sd the share `spread` of it. The result is
-    at least the share `PRIORS.least_mass` of the prior mean. With almost no treated rows, this
-    floor decides the width of the ATT's interval.
-    """
-    prior_var, (value, sd) = (rows * spread) ** 2, map(float, total)
-    keep = prior_var / (prior_var + sd**2)
-    return max(rows + keep * (value - rows), PRIORS.least_mass * rows), float(np.sqrt(keep) * sd)
 
 
 def _slopes(

@@ -252,8 +252,7 @@ NEGLIGIBLE = 1e-3
 """Distributions with less weight are skipped: each costs a covariance and adds little."""
 
 
-@dataclass(frozen=True, eq=False)
-class BiasSource:
+class BiasSource(NamedTuple):
     """A pair of regressions: features at the points (N, p), coefficients in use (p,)."""
 
     phi: Matrix

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from privcausal.features.basis import Block, FeatureMap
 from privcausal.features.design import Design
-from privcausal.features.functions import SYNTHETIC_CELLS, Known
+from privcausal.features.functions import SYNTHETIC_CELLS, Function, Known
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.priors import PRIORS
@@ -73,9 +73,6 @@ class WeightLaw:
             seen = np.diff(ends)
         top = min(HEADROOM * float(edges[np.flatnonzero(seen)[-1]]), float(edges[-1]))
         return cls(column, ends, seen / seen.sum(), top, most)
-
-    def quantiles(self, chance: Vector) -> Vector:
-        return np.interp(chance, np.r_[0.0, np.cumsum(self.p)], self.edges)
 
     @cached_property
     def mean(self) -> float:
@@ -146,8 +143,8 @@ class Population:
     def numeric(self) -> tuple[str, ...]:
         return tuple(v for v in self.probabilities if isinstance(self.schema[v], Interval))
 
-    def rows(self, known: Known | None = None, weights: WeightLaw | None = None) -> Rows:
-        """`SIZE` synthetic rows. Known propensities spread evenly over their declared bounds.
+    def rows(self, known: Function | None = None, weights: WeightLaw | None = None) -> Rows:
+        """`SIZE` synthetic rows. A column of propensities spreads evenly over its declared bounds.
 
         (Known propensities are not released. At the midpoint of the bounds, the clipping of scores
         would ignore the propensities that make scores large.) Survey `weights` are independent of
@@ -178,9 +175,13 @@ class Population:
                     every_other[:] = np.resize(atoms[cells == cell], len(every_other))
                 frame[name] = np.asarray(values, np.float64)[at]
         even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in an order unrelated to the covariates
-        propensity = None if known is None else known.lo + (known.hi - known.lo) * even
+        propensity = None
+        if isinstance(known, Known):
+            propensity = known.lo + (known.hi - known.lo) * even
         if weights is not None:
-            frame[weights.column] = weights.quantiles(np.arange(0.5, SIZE) * np.sqrt(3.0) % 1.0)
+            chances = np.arange(0.5, SIZE) * np.sqrt(3.0) % 1.0
+            upto = np.r_[0.0, np.cumsum(weights.p)]
+            frame[weights.column] = np.interp(chances, upto, weights.edges)
         return Rows(frame, SIZE, propensity, by_column=True)
 
 
@@ -271,22 +272,6 @@ def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) ->
     hidden = min(PRIORS.spread_evenly, HIDDEN * noise_sd / float(rows.sum()))
     floor = np.r_[np.full(levels, hidden / levels), np.zeros(len(rows) - levels)]
     return np.asarray((1 - hidden) * share + floor)
-
-
-def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> Population:
-    """The population with a noisy correlation matrix (d, d) shrunk towards independence.
-
-    `noise_sd` is the noise sd of an off-diagonal entry.
-    """
-    d = len(noisy)
-    if d < 2:
-        return population
-    shrunk = noisy * signal_share(noisy[~np.eye(d, dtype=bool)], noise_sd**2)
-    np.fill_diagonal(shrunk, 1.0)
-    values, vectors = np.linalg.eigh(shrunk)
-    positive = (vectors * np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
-    scale = np.sqrt(np.diag(positive))
-    return replace(population, correlation=positive / np.outer(scale, scale))
 
 
 # -- basis functions --------------------------------------------------------------------------
@@ -417,7 +402,10 @@ def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
 def correlated(
     population: Population, features: FeatureMap, gram: Matrix, gram_sd: float
 ) -> Population:
-    """The population with the dependence estimated from the noisy Gram's linear entries."""
+    """The population with the dependence estimated from the noisy Gram's linear entries.
+
+    The correlations are shrunk towards independence.
+    """
     columns = features.design.columns
     linear = {
         columns[c].variable: j
@@ -435,8 +423,13 @@ def correlated(
     block = gram[np.ix_(at, at)]
     diagonal = np.maximum(np.diag(model)[at], 1e-9 * population.count)
     size = np.sqrt(np.outer(diagonal, diagonal))
-    estimate = with_correlation(population, block / size, gram_sd / float(size.mean())).correlation
-    correlation[np.ix_(matched, matched)] = estimate
+    noisy, noise_sd = block / size, gram_sd / float(size.mean())
+    shrunk = noisy * signal_share(noisy[~np.eye(len(at), dtype=bool)], noise_sd**2)
+    np.fill_diagonal(shrunk, 1.0)
+    values, vectors = np.linalg.eigh(shrunk)
+    positive = (vectors * np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
+    scale = np.sqrt(np.diag(positive))
+    correlation[np.ix_(matched, matched)] = positive / np.outer(scale, scale)
     return replace(population, correlation=correlation)
 
 
