@@ -38,10 +38,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from privcausal.accounting.charge import PARALLEL, Charge, Cost
 from privcausal.errors import BudgetError, LedgerError
@@ -183,8 +182,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
+class Book(NamedTuple):
     """The content of the file at one moment, with the chain already recomputed."""
 
     header: dict[str, Any]  # ``id dataset epsilon delta allow_published``

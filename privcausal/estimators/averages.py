@@ -339,7 +339,7 @@ def averages(
     totals = _totals(state, sums, state.release(stages[1], sums), stages[1])
     if squares is not None:
         square, meat = state.read(stages[2], squares)
-        totals = replace(totals, square=square, meat=meat)
+        totals = totals._replace(square=square, meat=meat)
     lost = 0.0 if state.beyond is None else state.beyond.lost / state.population.count
     mass_order, scored = list(by_mass), []
     for (term, target, bias, parts), cut in zip(requested, cuts, strict=True):

@@ -349,8 +349,7 @@ def not_collinear(mass: Reading) -> Integers:
     return np.array(used or [0])
 
 
-@dataclass(frozen=True, eq=False)
-class SlopeMoments:
+class SlopeMoments(NamedTuple):
     """Joint estimates of J reduced forms and J first stages, each in its own standard error.
 
     J counts the instruments in use. At an angle, the moments are cos(angle) reduced - sin(angle)

@@ -33,8 +33,7 @@ FEW_SDS = 3.0
 """A group gets no estimate if its noisy mass is below this many noise sds."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreTotals:
+class ScoreTotals(NamedTuple):
     """Released sums of J scores and K masses at P = 1 + G places: all rows, then the groups.
 
     Attributes

@@ -424,7 +424,7 @@ def trial_window(
     law = tails.outcome_law(counts, noise_sd, bounds, anywhere=anywhere)
     if law is None:
         return ranges.Window(bounds)
-    sizes, rows, arms = law.sizes, law.rows, law.arms
+    sizes, rows, arms = law.sizes, float(law.arms.sum()), law.arms
     away = 0.5 * (law.ends[1:] + law.ends[:-1]) - law.core.middle
     cuts, lost, squares = [], [], []
     for side, (unit, last) in enumerate(zip(law.units.tolist(), law.lasts.tolist(), strict=True)):

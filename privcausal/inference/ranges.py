@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -166,8 +166,7 @@ def heights(bounds: Interval) -> Vector:
     return np.unique(np.r_[inside, bounds.width])
 
 
-@dataclass(frozen=True, eq=False)
-class Core:
+class Core(NamedTuple):
     """The cells with detectable counts: their median, and the distances down and up from it."""
 
     middle: float
@@ -218,7 +217,7 @@ class Core:
             if most <= counts[~beyond & ~single].sum():
                 break
             below, above = min(MERGE_RATIO * below, lowest), min(MERGE_RATIO * above, highest)
-        return replace(self, below=below, above=above)
+        return self._replace(below=below, above=above)
 
 
 @dataclass(frozen=True, eq=False)

@@ -256,12 +256,8 @@ class OutcomeLaw(NamedTuple):
     reach: Vector
     lasts: Vector
     units: Vector  # Of the sizes in `sizes`, by side, shape (2,)
-    sizes: SizeLaw  # By side, then by arm, over all `rows`
+    sizes: SizeLaw  # By side, then by arm, over the rows of all arms
     arms: Vector  # (Noisy) numbers of detected rows, shape (A,)
-
-    @property
-    def rows(self) -> float:
-        return float(self.arms.sum())
 
     @property
     def variance(self) -> float:
