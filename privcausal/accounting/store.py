@@ -38,10 +38,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from privcausal.accounting.charge import PARALLEL, Charge, Cost
 from privcausal.errors import BudgetError, LedgerError
@@ -183,8 +182,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
+class Book(NamedTuple):
     """The content of the file at one moment, with the chain already recomputed."""
 
     header: dict[str, Any]  # ``id dataset epsilon delta allow_published``
@@ -289,7 +287,9 @@ class Store:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            cause = _CAUSES.get(_code(error), "cannot be used and may be damaged")
+            # The low byte is SQLite's primary result code; extended codes add detail above it.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            cause = _CAUSES.get(code, "cannot be used and may be damaged")
             raise LedgerError(f"{self.path.name} {cause}. No results are released.") from error
         except OSError as error:
             raise LedgerError(
@@ -444,14 +444,10 @@ def _rows(connection: sqlite3.Connection, query: str) -> list[Any]:
         try:
             return connection.execute(query).fetchall()
         except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(0.01)
-
-
-def _code(error: Exception) -> int:
-    """SQLite's primary result code; extended codes add detail above the low byte."""
-    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 
 def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:

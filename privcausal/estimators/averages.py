@@ -126,7 +126,8 @@ def target(
         for p, n in zip(partials, nuisances, strict=True)
     ]
     weight = estimand.tilt(parts[0].e(state.rows))
-    centre = _clipped_centre(state, float(np.average(tau(state.rows), weights=weight)))
+    reach = 2 * state.outcome.bound  # the largest possible effect
+    centre = float(np.clip(np.average(tau(state.rows), weights=weight), -reach, reach))
     scale = float(np.mean(weight))
     scores = [estimand.score(k, centre, scale) for k in parts]
     mass = by_fold(estimand.mass(part, scale) for part in parts)
@@ -151,7 +152,8 @@ def average_target(
     `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
     `within` a range, or for any outcome in the declared bounds.
     """
-    centre = _clipped_centre(state, centre)
+    reach = 2 * state.outcome.bound  # the largest possible effect
+    centre = float(np.clip(centre, -reach, reach))
     scores = [
         vault.Aipw(n, state.outcome, state.clip, Constant(centre), abs(centre)) for n in nuisances
     ]
@@ -251,12 +253,6 @@ def weighted_mass(state: FitState, mass: Transform | None) -> Transform | None:
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
-def _clipped_centre(state: FitState, centre: float) -> float:
-    """The center, clipped to the range of possible effects."""
-    reach = 2 * state.outcome.bound
-    return float(np.clip(centre, -reach, reach))
-
-
 # -- the release ------------------------------------------------------------------------------
 
 Keys = tuple[StageKey, StageKey, StageKey]
@@ -343,7 +339,7 @@ def averages(
     totals = _totals(state, sums, state.release(stages[1], sums), stages[1])
     if squares is not None:
         square, meat = state.read(stages[2], squares)
-        totals = replace(totals, square=square, meat=meat)
+        totals = totals._replace(square=square, meat=meat)
     lost = 0.0 if state.beyond is None else state.beyond.lost / state.population.count
     mass_order, scored = list(by_mass), []
     for (term, target, bias, parts), cut in zip(requested, cuts, strict=True):
@@ -517,7 +513,8 @@ def score_sizes(
     none = [None] * len(targets)
     if not state.plan.has(stage):
         return none
-    binary = (two_valued(state) or state.curves) and state.weights is None
+    two_valued = not isinstance(state.schema[state.request.formula.outcome], Interval)
+    binary = (two_valued or state.curves) and state.weights is None
     declared = declared_shares(state, targets)
     if binary and not declared:
         state.unused(stage)
@@ -624,11 +621,6 @@ def noise_per_cut(state: FitState, sums: vault.Mechanism, stage: StageKey) -> fl
     return state.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def two_valued(state: FitState) -> bool:
-    """Whether the outcome has two values."""
-    return not isinstance(state.schema[state.request.formula.outcome], Interval)
-
-
 # -- limits of weights, and the averages of a call ---------------------------------------------
 
 
@@ -687,7 +679,8 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
-        if state.propensity is not None and two_valued(state) and arm is None:
+        two_valued = not isinstance(state.schema[state.request.formula.outcome], Interval)
+        if state.propensity is not None and two_valued and arm is None:
             nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))

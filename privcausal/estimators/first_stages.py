@@ -18,10 +18,12 @@ from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.effects import Effect
+from privcausal.inference.cuts import score_edges
+from privcausal.inference.effects import Answers, Effect, Predicted
 from privcausal.inference.noisy import Reading
 from privcausal.inference.population import (
     LARGEST_USUAL,
+    WEIGHT_HALF_OCTAVES,
     GramEstimate,
     Population,
     WeightLaw,
@@ -31,7 +33,6 @@ from privcausal.inference.population import (
     level_probabilities,
     population_gram,
     shrunken,
-    weight_edges,
 )
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
@@ -118,8 +119,14 @@ class Fit:
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
         if self.unlimited:
-            averages = averages and averages.without_limits()
-            effect = effect.without_bands() if isinstance(effect, Effect) else effect
+            # Clipping has no bound: intervals are infinite, and effects have no bands.
+            if averages is not None:
+                infinite = np.full_like(averages.clipping, np.inf)
+                averages = replace(averages, clipping=infinite, moved=np.zeros((0, 0, 0)))
+            if isinstance(effect, Answers):
+                effect = replace(effect, spread=np.full_like(effect.spread, np.nan))
+            elif isinstance(effect, Effect):
+                effect = Predicted((), effect.reach, effect)
         return words.Estimate(
             plan=self.plan,
             schema=self.schema,
@@ -237,7 +244,17 @@ class Fit:
                 pooled[name] = rest / (public or 1)
                 least = max(least, query.threshold(release.charge.noise_sd))
         if pooled:
-            self.note(words.pooled_alert(pooled, least))
+            # the share of the rows that lack the estimated levels, infinite if unknown
+            shares = [
+                f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()
+            ]
+            text = words.POOLED.format(
+                names=words.listed([*pooled]),
+                shares=", ".join(shares[: words.MOST_NAMES]),
+                least=least,
+                first=next(iter(pooled))[: words.LONGEST_NAME],
+            )
+            self.note((("levels", text),))
         self.schema = self.schema.with_columns(domains)
         if request.horizon is None:
             return
@@ -302,7 +319,15 @@ class Fit:
             whole = name in self.undeclared.integers
             steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
             both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
-            ranges.check_within(both[1], ends[-1], name)
+            # The end cells of the grid hold all values beyond the largest size of the histogram.
+            largest = ends[-1]
+            reached = np.array([-steps[0], steps[-1]]) >= largest
+            if (grid[[0, -1]][reached] > ranges.FINE_STANDS_OUT * fine_sd).any():
+                raise SchemaError(
+                    f"Could not estimate bounds for {name!r}: it has values beyond {largest:.2g}, "
+                    "the largest that can be detected (noisy counts). Declare them, "
+                    f"bounds={{{name!r}: (lo, hi)}}, or divide the column by a large number."
+                )
             if ranges.looks_binary(*both, whole=whole):
                 intervals[name] = Interval(0.0, 1.0)
                 if name == outcome:
@@ -494,7 +519,8 @@ def prepare(
         domain = fit.schema[request.weights]
         assert isinstance(domain, Interval)
         weight = SurveyWeight(request.weights, domain.hi)
-        ahead[budget.ROW_WEIGHTS] = SizeHistogram(weight, weight_edges(1.0), "survey weights")
+        edges = score_edges(1.0, WEIGHT_HALF_OCTAVES)
+        ahead[budget.ROW_WEIGHTS] = SizeHistogram(weight, edges, "survey weights")
     if fit.plan.has(COLUMN_RANGES):
         fit.find_ranges(ahead)
         design, linear = designed()
@@ -518,7 +544,7 @@ def prepare(
         features=features,
         effect_features=effect,
         effect_index=np.array(index, np.int64),
-        rows=_rows(population, propensity, weights),
+        rows=population.rows(propensity, weights),
         outcome=outcome_of(request, fit.schema),
         propensity=propensity,
         regressors=Regressors(linear, len(groups), len(request.groups)),
@@ -534,9 +560,9 @@ def _weights(fit: Fit) -> WeightLaw | None:
     assert isinstance(domain, Interval)
     # without covariates, the nuisances are two numbers that weights may not distort
     most = LARGEST_USUAL if fit.request.formula.terms else np.inf
-    edges, noise_sd = weight_edges(domain.hi), float(release.noise_sd[0])
-    law = WeightLaw.read(name, release.value, noise_sd, edges, most)
-    if not law.located:
+    law = WeightLaw.read(name, release.value, float(release.noise_sd[0]), domain.hi, most)
+    # Weights in the first bin may all be 0, so the mean may be unknown to a factor of two.
+    if float(law.p @ law.edges[:-1]) <= 0.5 * law.mean:
         raise SchemaError(
             f"The weights {name!r} are 0, or less than a 4,000th of their upper bound, for almost "
             "all rows (noisy counts), so there is no estimate. Check the column, or declare a "
@@ -606,14 +632,8 @@ def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     counted = replace(state.population, count=state.count)
     dependent = correlated(counted, state.features, noisy, sd)
     population = replace(dependent, count=state.population.count)
-    rows = _rows(population, state.propensity, state.weights)
+    rows = population.rows(state.propensity, state.weights)
     return replace(state, population=population, rows=rows)
-
-
-def _rows(
-    population: Population, known: functions.Function | None, weights: WeightLaw | None
-) -> Rows:
-    return population.rows(known if isinstance(known, functions.Known) else None, weights)
 
 
 def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:

@@ -110,7 +110,8 @@ class PartiallyLinear(private.AverageLearner):
         request = fit.request
         state, parts, share, (lost, doubt) = _slope_nuisances(private.prepared(fit))
         rows = max(state.population.count, 1.0)
-        unit = width_of(fit.schema[request.formula.treatment])
+        domain = fit.schema[request.formula.treatment]
+        unit = domain.width if isinstance(domain, schema.Interval) else 1.0
         model = rows * share
         estimate = partial(
             effects.estimate_slopes, request.terms, model=model, size=rows, doubt=doubt
@@ -215,11 +216,6 @@ def largest_residual(domain: schema.Domain) -> float:
         return 1.0
     raw = domain.raw if isinstance(domain, schema.Transformed) else domain
     return max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
-
-
-def width_of(domain: schema.Domain) -> float:
-    """The divisor that scaled a number; 1 for two arms."""
-    return domain.width if isinstance(domain, schema.Interval) else 1.0
 
 
 def _scores(state: first_stages.FitState, parts: FoldsByArm, centre: Vector) -> vault.SlopeScores:
@@ -356,8 +352,7 @@ def not_collinear(mass: Reading) -> Integers:
     return np.array(used or [0])
 
 
-@dataclass(frozen=True, eq=False)
-class SlopeMoments:
+class SlopeMoments(NamedTuple):
     """Joint estimates of J reduced forms and J first stages, each in its own standard error.
 
     J counts the instruments in use. At an angle, the moments are cos(angle) reduced - sin(angle)
@@ -426,10 +421,6 @@ class SlopeMoments:
     def excess_at(self, angle: float, z: float) -> float:
         return float(self.excess(np.array([angle]), z)[0])
 
-    def distance(self, angle: float) -> float:
-        """The statistic of Anderson and Rubin less what clipped scores may add, at least 0."""
-        return max(self.excess_at(angle, 0.0), 0.0) ** 2
-
 
 LEAST_VARIANCE = 1e-12
 """Added to variances of moments near 1, so that they can be factored without noise."""
@@ -458,10 +449,11 @@ def instrument_tests(averages: AverageEstimate) -> ReducedForm:
         slope = 1 + np.flatnonzero(np.isfinite(averages.estimate[1:]))[:1]
         p_zero = p_value(averages.estimate[slope], averages.clipping[slope], averages.sd[slope])
         return ReducedForm(strength, np.nan, float(p_zero[0]))
-    least = moments.distance(_nearest(moments)[1])
-    return ReducedForm(
-        strength, float(chi2.sf(least, many - 1)), float(chi2.sf(moments.distance(0.0), many))
+    # the statistic of Anderson and Rubin less what clipped scores may add, at least 0
+    least, at_zero = (
+        max(moments.excess_at(angle, 0.0), 0.0) ** 2 for angle in (_nearest(moments)[1], 0.0)
     )
+    return ReducedForm(strength, float(chi2.sf(least, many - 1)), float(chi2.sf(at_zero, many)))
 
 
 def _nearest(moments: SlopeMoments) -> tuple[Vector, float]:
@@ -548,7 +540,10 @@ class LocalAverage(private.AverageLearner):
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), fit.schema[formula.treatment]
         domains = [fit.schema[name] for name in formula.instruments]
-        taken = width_of(domain)
+        # the divisors that scaled numbers; 1 for two arms
+        *widths, taken = (
+            z.width if isinstance(z, schema.Interval) else 1.0 for z in (*domains, domain)
+        )
         errors = [
             [nu.remainder(state, folds, PLR_TERM).rms for folds in parts]
             for parts in (instruments, treatments)
@@ -559,7 +554,7 @@ class LocalAverage(private.AverageLearner):
             remainder=np.array(errors),
             model=rows * np.diag(squares),
             size=rows,
-            units=([width_of(z) for z in domains], taken),
+            units=(widths, taken),
         )
         # Clipping threshold of Z - m: 0 for 0/1, and for several numbers the largest possible.
         widest = state.most if request.dose else 0.0

@@ -191,6 +191,20 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     readings: tuple[str, ...] = (words.reading,)
     if any(e.reading != words.reading for e in every):
         readings = tuple(f"{name}: {e.reading}" for name, e in named)
+    # the limit of the weights of the average effect
+    limit, averages = "", estimate.averages
+    if averages is not None and np.isfinite(averages.weight):
+        most = (
+            "the weights of the average effect were limited to "
+            f"{averages.weight:g} times the weight of a row in a difference in means"
+            if averages.weight > 1
+            else "all rows have the weights of a difference in means, so only the outcome model "
+            "adjusts for covariates"
+        )
+        limit = (
+            f"To minimize the predicted error, {most}; the nuisance variance covers the resulting "
+            "bias. "
+        )
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLIT_WORDS[request.split]),
@@ -201,7 +215,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             *getattr({**bases.BASES, **bases.OTHERS}.get(plan.base), "methods", ()),
             SPLIT_METHODS[request.split]
             + _propensity_text(request, estimate.clip)
-            + _weight_text(estimate)
+            + limit
             + "Outcome and covariates were clipped to their bounds.",
             f"Averages are ratios of noisy sums ({'; '.join(e.ratio for e in every)}). "
             "Standard errors combine sampling error, privacy noise, and nuisance estimation error. "
@@ -257,23 +271,6 @@ def _propensity_text(request: Request, clip: float) -> str:
     return (
         f"Propensities were clipped to [{limit_words(low)}, {limit_words(high)}] in divisions and "
         f"to [{limit_words(soft)}, {limit_words(1 - soft)}] elsewhere. "
-    )
-
-
-def _weight_text(estimate: Estimate) -> str:
-    averages = estimate.averages
-    if averages is None or not np.isfinite(averages.weight):
-        return ""
-    most = (
-        "the weights of the average effect were limited to "
-        f"{averages.weight:g} times the weight of a row in a difference in means"
-        if averages.weight > 1
-        else "all rows have the weights of a difference in means, so only the outcome model "
-        "adjusts for covariates"
-    )
-    return (
-        f"To minimize the predicted error, {most}; the nuisance variance covers the resulting "
-        "bias. "
     )
 
 
@@ -512,15 +509,6 @@ INTERVALS = (
     "Intervals do not allow for values clipped there.",
     "Most values may be clipped there, so intervals are infinite or withheld.",
 )
-
-
-def pooled_alert(pooled: Mapping[str, float], least: int) -> Alerts:
-    """Alert on estimated levels, with the share of the rows that lack them, infinite if unknown."""
-    shares = [f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()]
-    first = next(iter(pooled))[:LONGEST_NAME]
-    lacking = ", ".join(shares[:MOST_NAMES])
-    text = POOLED.format(names=listed([*pooled]), shares=lacking, least=least, first=first)
-    return (("levels", text),)
 
 
 def domain_alerts(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import ncx2, norm, t
@@ -32,8 +33,7 @@ FEW_SDS = 3.0
 """A group gets no estimate if its noisy mass is below this many noise sds."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreTotals:
+class ScoreTotals(NamedTuple):
     """Released sums of J scores and K masses at P = 1 + G places: all rows, then the groups.
 
     Attributes
@@ -86,8 +86,7 @@ class ScoreTotals:
         return np.asarray((self.points.T * weight) @ self.points * scale)
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreAverage:
+class ScoreAverage(NamedTuple):
     """One of the averages of a release, and what is known about it besides the sums.
 
     Attributes
@@ -211,12 +210,6 @@ class AverageEstimate:
         """Whether the bias of clipped scores has a bound."""
         return not np.isinf(self.clipping).any()
 
-    def without_limits(self) -> AverageEstimate:
-        """The same estimates, with infinite intervals."""
-        return replace(
-            self, clipping=np.full_like(self.clipping, np.inf), moved=np.zeros((0, 0, 0))
-        )
-
     def half_widths(self, z: float) -> Vector:
         """Half-widths of intervals, shape (m,); `z` is the critical value without bias.
 
@@ -249,8 +242,7 @@ class AverageEstimate:
         return p_value(self.estimate, self.clipping, self.sd, self.degrees)
 
 
-@dataclass(frozen=True, eq=False)
-class Ratios:
+class Ratios(NamedTuple):
     """Sums of a score, divided by sums of its mass, at P = 1 + G places: all rows, the groups.
 
     `sizes` are rows, or masses if these weigh the groups, and `rows` is the number of complete
@@ -352,10 +344,14 @@ def _ratios(averages: Sequence[ScoreAverage], sums: ScoreTotals) -> tuple[list[R
             (counts,) = Noisy.inputs(sizes)
             rows = float(reconciled_within(counts, identities, sums.limits).value[0])
         constraints.append((identities, rows))
-        place = average.mass or -1
-        value[place, 0], sd[place, 0] = shrunken_mass(
-            sums.size.at((average.mass, 0)), rows, average.mass_spread
-        )
+        # The posterior is the precision-weighted mean of the noisy mass and of its prior mean, the
+        # number of rows. It has a floor: with almost no treated rows, the floor decides the width
+        # of the ATT's interval.
+        place, (total, noise) = average.mass or -1, map(float, sums.size.at((average.mass, 0)))
+        prior_variance = (rows * average.mass_spread) ** 2
+        keep = prior_variance / (prior_variance + noise**2)
+        value[place, 0] = max(rows + keep * (total - rows), PRIORS.least_mass * rows)
+        sd[place, 0] = np.sqrt(keep) * noise
     scores, size, products = Noisy.inputs(sums.score, Reading(value, sd), sums.slope)
     ratios = []
     for average, (identities, rows) in zip(averages, constraints, strict=True):
@@ -441,18 +437,6 @@ def raised(total: float, noise_sd: float, floor: float) -> float:
     compensates.
     """
     return max(total, floor) + noise_sd
-
-
-def shrunken_mass(total: Reading, rows: float, spread: float) -> tuple[float, float]:
-    """Precision-weighted mean of a noisy sum of masses and its prior mean, and its noise sd.
-
-    The prior mean is the number of `rows`, and the prior sd the share `spread` of it. The result is
-    at least the share `PRIORS.least_mass` of the prior mean. With almost no treated rows, this
-    floor decides the width of the ATT's interval.
-    """
-    prior_var, (value, sd) = (rows * spread) ** 2, map(float, total)
-    keep = prior_var / (prior_var + sd**2)
-    return max(rows + keep * (value - rows), PRIORS.least_mass * rows), float(np.sqrt(keep) * sd)
 
 
 def _slopes(

@@ -15,7 +15,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -284,8 +284,7 @@ BAND_DRAWS, MOST_NUMBERS = 4000, 4_000_000
 _PUBLIC_SEED = 20_211_210  # fixed quadrature points of the bands, public, not privacy noise
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(NamedTuple):
     """The gain by the share of rows treated, best cells first, and the area under the curve."""
 
     share: Vector  # From 0 to 1, shape (cells + 1,)

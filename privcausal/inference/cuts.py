@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -60,7 +59,14 @@ class Cut:
 
     @classmethod
     def narrowest(
-        cls, low: SideCuts, high: SideCuts, noise: float, rows: float, *, centred: bool
+        cls,
+        cuts: Vector,
+        bias: Matrix,
+        square: Matrix,
+        noise: float,
+        rows: float,
+        *,
+        centred: bool,
     ) -> Cut:
         """The two thresholds with the narrowest 95% interval that allows for the bias.
 
@@ -68,27 +74,23 @@ class Cut:
         upper threshold lower it. The bias is therefore at most the larger of the two changes.
 
         `noise` is as in `least`. If `centred`, the thresholds are at equal distances from zero.
+
+        Parameters
+        ----------
+        cuts : Vector
+            Candidate thresholds, as distances from zero, shape (K,).
+        bias, square : Matrix
+            Below and above zero, shape (2, K): bounds of the mean over all rows of the scores
+            beyond a threshold, and the mean over all rows of the side's squared clipped scores.
         """
-        at = np.arange(len(low.cuts))
+        at = np.arange(len(cuts))
         i, j = (at, at) if centred else (np.repeat(at, len(at)), np.tile(at, len(at)))
-        bias = np.maximum(low.bias[i], high.bias[j])
-        cut, middle = 0.5 * (high.cuts[j] + low.cuts[i]), 0.5 * (high.cuts[j] - low.cuts[i])
-        square = low.square[i] + high.square[j]
-        sd = np.sqrt((noise * cut) ** 2 + square / rows)
-        best = int(np.argmin(sd * folded_quantile(bias / sd)))
-        return cls(*(float(x[best]) for x in (cut, bias, middle, np.sqrt(square))))
-
-
-class SideCuts(NamedTuple):
-    """Candidate thresholds on one side of zero, as distances from zero, shape (K,).
-
-    `bias` bounds the mean over all rows of the scores beyond a threshold, and `square` is the mean
-    over all rows of this side's squared clipped scores.
-    """
-
-    cuts: Vector
-    bias: Vector
-    square: Vector
+        largest = np.maximum(bias[0, i], bias[1, j])
+        cut, middle = 0.5 * (cuts[j] + cuts[i]), 0.5 * (cuts[j] - cuts[i])
+        squares = square[0, i] + square[1, j]
+        sd = np.sqrt((noise * cut) ** 2 + squares / rows)
+        best = int(np.argmin(sd * folded_quantile(largest / sd)))
+        return cls(*(float(x[best]) for x in (cut, largest, middle, np.sqrt(squares))))
 
 
 # -- shapes and nuisances ---------------------------------------------------------------------
@@ -425,7 +427,7 @@ def trial_window(
     law = tails.outcome_law(counts, noise_sd, bounds, anywhere=anywhere)
     if law is None:
         return ranges.Window(bounds)
-    sizes, rows, arms = law.sizes, law.rows, law.arms
+    sizes, rows, arms = law.sizes, float(law.arms.sum()), law.arms
     away = 0.5 * (law.ends[1:] + law.ends[:-1]) - law.core.middle
     cuts, lost, squares = [], [], []
     for side, (unit, last) in enumerate(zip(law.units.tolist(), law.lasts.tolist(), strict=True)):
@@ -530,13 +532,14 @@ def score_cut(
     over, square = beyond(cuts)
     for row, (arm, side) in enumerate(zip(sizes.arms, sizes.sides, strict=True)):
         over[row] = np.minimum(over[row], most[arm, int(side > 0)])
-    sides = []
-    for sign in (-1, 1):
+    bias, squares, share = [], [], 1.0 if sizes.sides else 0.5
+    for k, sign in enumerate((-1, 1)):
         on_side = np.array([float(side in (0, sign)) for side in sizes.sides or (0,) * len(over)])
-        share = 1.0 if sizes.sides else 0.5
-        lost = np.minimum(on_side @ over, most[:, int(sign > 0)].sum(axis=0))
-        sides.append(SideCuts(cuts, lost, share * on_side @ square))
-    return Cut.narrowest(sides[0], sides[1], noise_per_cut, rows, centred=not movable)
+        bias.append(np.minimum(on_side @ over, most[:, k].sum(axis=0)))
+        squares.append(share * on_side @ square)
+    return Cut.narrowest(
+        cuts, np.array(bias), np.array(squares), noise_per_cut, rows, centred=not movable
+    )
 
 
 LEAST_KEPT = 0.5

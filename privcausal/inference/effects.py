@@ -117,10 +117,6 @@ class Effect:
             pieces.append(replace(piece, additive=additive))
         return replace(self, pieces=tuple(pieces))
 
-    def without_bands(self) -> Effect:
-        """The same effect, with no band."""
-        return Predicted((), self.reach, self)
-
 
 @dataclass(frozen=True, eq=False)
 class Predicted(Effect):
@@ -158,9 +154,6 @@ class Answers(Effect):
 
     def sd(self, rows: Rows) -> Vector:
         return np.asarray(np.append(self.spread, np.nan)[self.point_of(rows)])
-
-    def without_bands(self) -> Effect:
-        return replace(self, spread=np.full_like(self.spread, np.nan))
 
     def point_of(self, rows: Rows) -> Integers:
         """Index of each row's point; -1 for a row at no point."""

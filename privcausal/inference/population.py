@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from privcausal.features.basis import Block, FeatureMap
 from privcausal.features.design import Design
-from privcausal.features.functions import SYNTHETIC_CELLS, Known
+from privcausal.features.functions import SYNTHETIC_CELLS, Function, Known
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.priors import PRIORS
@@ -42,11 +42,6 @@ equal covariates.
 """
 
 
-def weight_edges(bound: float) -> Vector:
-    """Upper borders of bins of half an octave each, ascending to the bound."""
-    return score_edges(bound, WEIGHT_HALF_OCTAVES)
-
-
 @dataclass(frozen=True, eq=False)
 class WeightLaw:
     """Weights of a column: uniform between neighboring `edges` (K + 1,), with chances `p` (K,).
@@ -67,19 +62,17 @@ class WeightLaw:
         column: str,
         counts: Vector,
         noise_sd: float,
-        edges: Vector,
+        bound: float,
         most: float = LARGEST_USUAL,
     ) -> WeightLaw:
-        """From noisy counts up to each of the `edges`; counts hidden by noise are dropped."""
+        """From noisy counts in bins up to the `bound`; counts hidden by noise are dropped."""
+        edges = score_edges(bound, WEIGHT_HALF_OCTAVES)
         ends = np.r_[0.0, edges]
         seen = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
         if not seen.any():  # all noise: weights may be anything
             seen = np.diff(ends)
         top = min(HEADROOM * float(edges[np.flatnonzero(seen)[-1]]), float(edges[-1]))
         return cls(column, ends, seen / seen.sum(), top, most)
-
-    def quantiles(self, chance: Vector) -> Vector:
-        return np.interp(chance, np.r_[0.0, np.cumsum(self.p)], self.edges)
 
     @cached_property
     def mean(self) -> float:
@@ -90,11 +83,6 @@ class WeightLaw:
         """E[w^2] / E[w]^2: the factor of a mean's variance, for equal variances (Kish 1965)."""
         low, high = self.edges[:-1], self.edges[1:]
         return float(self.p @ (low**2 + low * high + high**2)) / 3 / self.mean**2
-
-    @property
-    def located(self) -> bool:
-        """Whether the mean is known to a factor of two. Weights in the first bin may all be 0."""
-        return float(self.p @ self.edges[:-1]) > 0.5 * self.mean
 
     @property
     def positive(self) -> float:
@@ -155,8 +143,8 @@ class Population:
     def numeric(self) -> tuple[str, ...]:
         return tuple(v for v in self.probabilities if isinstance(self.schema[v], Interval))
 
-    def rows(self, known: Known | None = None, weights: WeightLaw | None = None) -> Rows:
-        """`SIZE` synthetic rows. Known propensities spread evenly over their declared bounds.
+    def rows(self, known: Function | None = None, weights: WeightLaw | None = None) -> Rows:
+        """`SIZE` synthetic rows. A column of propensities spreads evenly over its declared bounds.
 
         (Known propensities are not released. At the midpoint of the bounds, the clipping of scores
         would ignore the propensities that make scores large.) Survey `weights` are independent of
@@ -187,9 +175,13 @@ class Population:
                     every_other[:] = np.resize(atoms[cells == cell], len(every_other))
                 frame[name] = np.asarray(values, np.float64)[at]
         even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in an order unrelated to the covariates
-        propensity = None if known is None else known.lo + (known.hi - known.lo) * even
+        propensity = None
+        if isinstance(known, Known):
+            propensity = known.lo + (known.hi - known.lo) * even
         if weights is not None:
-            frame[weights.column] = weights.quantiles(np.arange(0.5, SIZE) * np.sqrt(3.0) % 1.0)
+            chances = np.arange(0.5, SIZE) * np.sqrt(3.0) % 1.0
+            upto = np.r_[0.0, np.cumsum(weights.p)]
+            frame[weights.column] = np.interp(chances, upto, weights.edges)
         return Rows(frame, SIZE, propensity, by_column=True)
 
 
@@ -280,22 +272,6 @@ def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) ->
     hidden = min(PRIORS.spread_evenly, HIDDEN * noise_sd / float(rows.sum()))
     floor = np.r_[np.full(levels, hidden / levels), np.zeros(len(rows) - levels)]
     return np.asarray((1 - hidden) * share + floor)
-
-
-def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> Population:
-    """The population with a noisy correlation matrix (d, d) shrunk towards independence.
-
-    `noise_sd` is the noise sd of an off-diagonal entry.
-    """
-    d = len(noisy)
-    if d < 2:
-        return population
-    shrunk = noisy * signal_share(noisy[~np.eye(d, dtype=bool)], noise_sd**2)
-    np.fill_diagonal(shrunk, 1.0)
-    values, vectors = np.linalg.eigh(shrunk)
-    positive = (vectors * np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
-    scale = np.sqrt(np.diag(positive))
-    return replace(population, correlation=positive / np.outer(scale, scale))
 
 
 # -- basis functions --------------------------------------------------------------------------
@@ -426,7 +402,10 @@ def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
 def correlated(
     population: Population, features: FeatureMap, gram: Matrix, gram_sd: float
 ) -> Population:
-    """The population with the dependence estimated from the noisy Gram's linear entries."""
+    """The population with the dependence estimated from the noisy Gram's linear entries.
+
+    The correlations are shrunk towards independence.
+    """
     columns = features.design.columns
     linear = {
         columns[c].variable: j
@@ -444,8 +423,13 @@ def correlated(
     block = gram[np.ix_(at, at)]
     diagonal = np.maximum(np.diag(model)[at], 1e-9 * population.count)
     size = np.sqrt(np.outer(diagonal, diagonal))
-    estimate = with_correlation(population, block / size, gram_sd / float(size.mean())).correlation
-    correlation[np.ix_(matched, matched)] = estimate
+    noisy, noise_sd = block / size, gram_sd / float(size.mean())
+    shrunk = noisy * signal_share(noisy[~np.eye(len(at), dtype=bool)], noise_sd**2)
+    np.fill_diagonal(shrunk, 1.0)
+    values, vectors = np.linalg.eigh(shrunk)
+    positive = (vectors * np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
+    scale = np.sqrt(np.diag(positive))
+    correlation[np.ix_(matched, matched)] = positive / np.outer(scale, scale)
     return replace(population, correlation=correlation)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from privcausal.errors import BudgetError, SchemaError
+from privcausal.errors import BudgetError
 from privcausal.inference.averages import FEW_SDS
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
@@ -166,8 +166,7 @@ def heights(bounds: Interval) -> Vector:
     return np.unique(np.r_[inside, bounds.width])
 
 
-@dataclass(frozen=True, eq=False)
-class Core:
+class Core(NamedTuple):
     """The cells with detectable counts: their median, and the distances down and up from it."""
 
     middle: float
@@ -218,7 +217,7 @@ class Core:
             if most <= counts[~beyond & ~single].sum():
                 break
             below, above = min(MERGE_RATIO * below, lowest), min(MERGE_RATIO * above, highest)
-        return replace(self, below=below, above=above)
+        return self._replace(below=below, above=above)
 
 
 @dataclass(frozen=True, eq=False)
@@ -506,7 +505,7 @@ def effective_range(
     seen = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY)
     ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
     core = Core.of(seen, counts, ends)
-    if whole and (core is None or seen.sum() == 1):
+    if whole and seen.sum() == 1:
         return declared
     at = np.flatnonzero(seen)
     outside = (counts[: at[0]][::-1], counts[at[-1] + 1 :]) if len(at) else (counts, counts[:0])
@@ -518,13 +517,13 @@ def effective_range(
             return declared
         low, high = declared.lo + declared.width * _likely_range(counts, noise_sd)
     else:
-        step, limits = declared.width / len(counts), []
+        step, reaches = declared.width / len(counts), []
         for beyond, reach in zip(outside, (core.below, core.above), strict=True):
             distance = reach + step * np.arange(len(beyond) + 1.0)
             most = hidden(beyond, noise_sd, distance, 2 * looks)
-            limits.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
-        low = float(max(declared.lo, core.middle - limits[0]))
-        high = float(min(declared.hi, core.middle + limits[1]))
+            reaches.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
+        low = float(max(declared.lo, core.middle - reaches[0]))
+        high = float(min(declared.hi, core.middle + reaches[1]))
     # a range above half the declared width saves too little noise to justify the clipping
     worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
     return Interval(float(low), float(high)) if worth else declared
@@ -637,17 +636,6 @@ def coarse_range(
     return Interval(lo, hi)
 
 
-def check_within(fine: LookCounts, largest: float, name: str) -> None:
-    """Refuse values beyond the `largest` size of a histogram, which its last cells include."""
-    ends = np.array([-fine.ends[0], fine.ends[-1]]) >= largest
-    if (fine.value[[0, -1]][ends] > FINE_STANDS_OUT * fine.noise_sd).any():
-        raise SchemaError(
-            f"Could not estimate bounds for {name!r}: it has values beyond {largest:.2g}, the "
-            "largest that can be detected (noisy counts). Declare them, "
-            f"bounds={{{name!r}: (lo, hi)}}, or divide the column by a large number."
-        )
-
-
 def rows_to_find(noise_sd: float) -> float:
     """So many rows show the size of a usual column, positive and negative together."""
     return (COARSE_STANDS_OUT + ROOM) * float(np.sqrt(2.0)) * noise_sd / USUAL_SHARE
@@ -729,7 +717,10 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
     the rows. At most rows x (c / reach)^-INDEX lie beyond a distance c from the middle. The reach
     comes from the fine cells that are distinguishable from noise. Narrow cells can lose a long
     tail in noise, so the reach allows for the rows of the outermost rough cell that the fine cells
-    do not account for (`_side`).
+    do not account for. These rows may lie between the last detected cell and the `top` of the
+    detected sizes. If their density does not rise, at most `most` (top - c)^2 / (2 (top - reach))
+    is lost beyond c. The tail condition allows rows x reach^3 / (2 c^2), so the reach is raised
+    until this is as large for every c.
 
     Parameters
     ----------
@@ -752,49 +743,38 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
         others, at = fine.value.copy(), int(np.searchsorted(fine.ends, 0.0, side="right")) - 1
         others[min(at, len(others) - 1)] -= zeros
         core = core.stretched(others, fine.noise_sd, fine.ends, ERROR, sparse=True)
-    sides = []
+    sides, z = [], norm.isf(LUCKY)
     for sign, reach in ((-1, core.below), (1, core.above)):
         # the cells by their distance from the middle on this side, nearest first
-        rough_side, fine_side = (
+        coarse, near = (
             LookCounts(c.value[::sign], c.noise_sd, (sign * (c.ends - core.middle))[::sign])
             for c in (rough, fine)
         )
-        sides.append(_side(rough_side, fine_side, seen[::sign], reach))
+        last = int(np.searchsorted(coarse.ends, near.ends[-1] * (1 - 1e-9)))
+        # sizes into which the range was only widened hold no rows
+        while coarse.ends[last - 1] > reach and coarse.value[last - 1] <= z * coarse.noise_sd:
+            last -= 1
+        top = min(float(near.ends[-1]), float(coarse.ends[last]))
+        inside = seen[::sign] & (near.ends[1:] > coarse.ends[last - 1])
+        rest = max(coarse.value[last - 1] - near.value[inside].sum(), 0.0)
+        most = rest + z * np.hypot(coarse.noise_sd, near.noise_sd * np.sqrt(inside.sum()))
+        counts, at = near, int(np.searchsorted(near.ends, reach * (1 + 1e-9))) - 1
+        if at == len(near.value):
+            counts, at = coarse, int(np.searchsorted(coarse.ends, near.ends[-1] * (1 - 1e-9)))
+        ends = np.r_[reach, counts.ends[at + 1 :]]
+        beyond, farther = hidden(counts.value[at:], counts.noise_sd, ends, 2), reach
+        if reach < top:
+            worst = max(reach, 0.5 * top)  # the c with the largest difference of losses
+            beyond = max(beyond, most)
+            flat = most * worst**2 * (top - worst) ** 2 / (top - reach)
+            farther = max(reach, (flat / beyond) ** (1 / INDEX))
+        sides.append((farther, beyond))
     reaches, rows = np.array(sides).T
     wider = (rows / noise) ** 2 / (INDEX - 1)
     cuts = reaches * np.maximum(wider, 1.0) ** (1 / (2 * INDEX))
     lost = reaches * (cuts / reaches) ** (1 - INDEX) / (INDEX - 1)
     interval = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
     return Window(interval, np.stack([rows, rows]), lost)
-
-
-def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tuple[float, float]:
-    """Reach on one side, and the maximum number of rows beyond.
-
-    Rows may lie between the last detected cell and the `top` of the detected sizes. If their
-    density does not rise, at most `most` (top - c)^2 / (2 (top - reach)) is lost beyond c. The
-    tail condition allows rows x reach^3 / (2 c^2), so the reach is raised until this is as large
-    for every c.
-    """
-    last, z = int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9))), norm.isf(LUCKY)
-    # sizes into which the range was only widened hold no rows
-    while rough.ends[last - 1] > reach and rough.value[last - 1] <= z * rough.noise_sd:
-        last -= 1
-    top = min(float(fine.ends[-1]), float(rough.ends[last]))
-    inside = seen & (fine.ends[1:] > rough.ends[last - 1])
-    rest = max(rough.value[last - 1] - fine.value[inside].sum(), 0.0)
-    most = rest + z * np.hypot(rough.noise_sd, fine.noise_sd * np.sqrt(inside.sum()))
-    counts, at = fine, int(np.searchsorted(fine.ends, reach * (1 + 1e-9))) - 1
-    if at == len(fine.value):
-        counts, at = rough, int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9)))
-    ends = np.r_[reach, counts.ends[at + 1 :]]
-    rows = hidden(counts.value[at:], counts.noise_sd, ends, 2)
-    if reach < top:
-        worst = max(reach, 0.5 * top)  # the c with the largest difference of losses
-        rows = max(rows, most)
-        flat = most * worst**2 * (top - worst) ** 2 / (top - reach)
-        reach = max(reach, (flat / rows) ** (1 / INDEX))
-    return reach, rows
 
 
 # -- alerts on released counts, with the chance of a false alarm ---------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
@@ -339,8 +339,7 @@ KEPT = 0.5
 """Share of a factor that a step keeps unchanged: undamped steps would oscillate."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScaleMixturePrior:
+class ScaleMixturePrior(NamedTuple):
     """Intercept with prior variance `fixed`; coefficients with prior sd `unit` times a scale.
 
     `kind` (p,) is -1 for the intercept, otherwise the class of the coefficient (linear, curved).

@@ -129,7 +129,15 @@ def size_law(
         over = share @ np.maximum(ends[1:, None] - at, 0.0)
         return SizeLaw(at, over, share @ np.minimum(middle[:, None], at) ** 2)
     few = start is not None
-    start = _start(counts, sd, sparse=sparse) if start is None else start
+    if start is None:
+        # Cells are taken as counted while the rows beyond are distinguishable from noise.
+        cells = len(counts.T)
+        beyond, variance = (np.cumsum(x.sum(axis=0)[::-1])[::-1] for x in (counts, sd**2))
+        least = START_SDS * np.sqrt(variance)
+        start = min(LEAST_START, cells - 1)
+        while start + 3 < cells and beyond[start + 1] > least[start + 1]:
+            start += 1
+        start += sparse and start + 2 < cells
     low, tail = share[:, :start], counts[:, start:]
     if anywhere:
         margin = norm.isf(ranges.ERROR / len(tail)) * np.linalg.norm(sd[:, start:], axis=1)
@@ -166,17 +174,6 @@ def _mixed(common: Vector, by_arm: Matrix) -> Matrix:
     (joint, one_log), (separate, several_log) = posterior(common[:, None]), posterior(by_arm)
     share = float(expit(logit(COMMON) + one_log.sum() - several_log.sum()))
     return share * joint + (1 - share) * separate
-
-
-def _start(counts: Matrix, sd: Matrix, *, sparse: bool) -> int:
-    """Number of cells that are taken as counted, for counts of shape (A, K)."""
-    cells = len(counts.T)
-    beyond, variance = (np.cumsum(x.sum(axis=0)[::-1])[::-1] for x in (counts, sd**2))
-    least = START_SDS * np.sqrt(variance)
-    start = min(LEAST_START, cells - 1)
-    while start + 3 < cells and beyond[start + 1] > least[start + 1]:
-        start += 1
-    return start + 1 if sparse and start + 2 < cells else start
 
 
 def _weibull(
@@ -259,12 +256,8 @@ class OutcomeLaw(NamedTuple):
     reach: Vector
     lasts: Vector
     units: Vector  # Of the sizes in `sizes`, by side, shape (2,)
-    sizes: SizeLaw  # By side, then by arm, over all `rows`
+    sizes: SizeLaw  # By side, then by arm, over the rows of all arms
     arms: Vector  # (Noisy) numbers of detected rows, shape (A,)
-
-    @property
-    def rows(self) -> float:
-        return float(self.arms.sum())
 
     @property
     def variance(self) -> float:

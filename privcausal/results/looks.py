@@ -316,13 +316,14 @@ class _Look(Printed):
             price = f"Cost: {self.guarantee.short}, in addition to the fit."
         return Check(self.title, f"{sentence} {price}", frame, draw, rows)
 
-    def _summary(self, *content: tables.TableBlock) -> Summary:
+    def _summary(self, grid: tables.TableGrid, words: str) -> Summary:
         guarantee, line = self.guarantee, tables.Rule("=")
         total = f"Cost of this release: {price_text(guarantee.epsilon, guarantee.delta)}."
         total = "NOT PRIVATE." if guarantee.kind == "none" else total
         head = "" if guarantee.kind == "none" else "Privacy: "
         cost = tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),))
         end = tables.Rule("-"), tables.Prose((head + guarantee.statement,)), line
+        content = grid, tables.Rule("-"), tables.Prose((words,))
         blocks = line, *content, line, tables.budget_grid(self.budget), cost, *end
         return Summary(self.title, blocks, tables.ALERTS[guarantee.kind])
 
@@ -396,7 +397,7 @@ class Overlap(_Look):
         names = tables.labelled_names("Propensity (noisy)", self.frame.index, "propensity")
         columns = names, *tables.noisy_counts(self.frame)
         grid = tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
-        return self._summary(grid, tables.Rule("-"), tables.Prose((self.sentence,)))
+        return self._summary(grid, self.sentence)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Histograms of both arms: the treated upward, the controls downward."""
@@ -475,7 +476,7 @@ class Balance(_Look):
             for head, name in zip((heads[0], noise, heads[1], noise), self.frame, strict=True)
         )
         grid = tables.filled("Standardized mean differences", names, *columns, frame=self.frame)
-        return self._summary(grid, tables.Rule("-"), tables.Prose((self.sentence,)))
+        return self._summary(grid, self.sentence)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
@@ -539,7 +540,7 @@ class Uplift(_Look):
         names = tables.labelled_names("Areas (noisy)", areas.index, "area")
         columns = tables.scaled(areas, heads, areas["std_error"])
         grid = tables.filled("Areas under the curves", names, *columns, frame=areas)
-        return self._summary(grid, tables.Rule("-"), tables.Prose((meaning,)))
+        return self._summary(grid, meaning)
 
     def __repr__(self) -> str:
         return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"

@@ -15,7 +15,6 @@ from privcausal.inference.averages import (
     ScoreAverage,
     ScoreTotals,
     estimate_averages,
-    shrunken_mass,
     well_conditioned,
 )
 from privcausal.inference.confounding import Remainder
@@ -102,14 +101,19 @@ def test_a_group_is_divided_by_the_mean_mass_in_its_errors_too() -> None:
 
 
 def test_mass_is_pulled_to_its_prior_by_noise() -> None:
-    spread = average().mass_spread
-    assert shrunken_mass(exact(1300.0), 1000.0, spread)[0] == pytest.approx(1300.0)
-    mass, sd = shrunken_mass(Reading(np.array(1300.0), np.array(1e6)), 1000.0, spread)
-    assert mass == pytest.approx(1000.0, abs=1e-2) and sd <= 100.0
+    seen, hidden = (
+        estimate_averages([average()], (), given([1000.0], [1e3], [[1e3], [1300.0]], (0.0, noise)))
+        for noise in (0.0, 1e6)
+    )
+    assert seen.mass == pytest.approx(1300.0)
+    # the noise of the mass is all the noise of this ratio
+    sd = np.sqrt(hidden.privacy[0, 0]) * hidden.mass / hidden.estimate[0]
+    assert hidden.mass == pytest.approx(1000.0, abs=1e-2) and sd <= 100.0
 
 
 def test_a_mass_is_never_nothing() -> None:
-    assert shrunken_mass(exact(0.0), 1000.0, 0.1)[0] == pytest.approx(20.0)
+    sums = given([0.0], [1000.0], [[1000.0], [0.0]], (0.0, 0.0))
+    assert estimate_averages([average(mass_spread=0.1)], (), sums).mass == pytest.approx(20.0)
 
 
 def test_what_a_cut_took_of_the_slope_is_given_back(study: tuple) -> None:

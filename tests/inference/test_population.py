@@ -17,7 +17,6 @@ from privcausal.inference.population import (
     population_gram,
     shrunken,
     smooth_table,
-    with_correlation,
 )
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
@@ -146,7 +145,7 @@ def test_dependence_is_learnt_from_the_gram() -> None:
     gram = population_gram(features, rows, 1000.0, np.ones(len(rows)))
     learnt = correlated(population(), features, gram, 0.01)
     assert learnt.correlation[0, 1] == pytest.approx(0.7, abs=0.12)
-    independent = with_correlation(population(), np.array([[1.0, 0.1], [0.1, 1.0]]), 10.0)
+    independent = correlated(population(), features, gram, 1e5)
     assert independent.correlation[0, 1] == pytest.approx(0.0, abs=1e-9)
 
 

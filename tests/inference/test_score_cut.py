@@ -16,7 +16,6 @@ from privcausal.inference.cuts import (
     ArmSizes,
     Cut,
     Extremes,
-    SideCuts,
     score_cut,
 )
 from privcausal.inference.cuts import score_edges as bins
@@ -121,13 +120,13 @@ def test_detected_sizes_are_counted_whatever_the_tail() -> None:
 
 def test_the_narrowest_cut_has_the_least_half_width() -> None:
     cuts = np.geomspace(1.0, 30.0, 90)
-    side = SideCuts(cuts, 0.5 * cuts**-2.0, np.full(90, 1.0))
-    found = Cut.narrowest(side, side, 0.01, 1e4, centred=True)
+    bias, square = np.tile(0.5 * cuts**-2.0, (2, 1)), np.ones((2, 90))
+    found = Cut.narrowest(cuts, bias, square, 0.01, 1e4, centred=True)
     sd = np.sqrt((0.01 * cuts) ** 2 + 2e-4)
-    exact = covering(1.96, side.bias, sd)
+    exact = covering(1.96, bias[0], sd)
     assert exact[cuts == found.threshold] == pytest.approx(exact.min(), rel=0.01)
     assert found.rms == pytest.approx(2**0.5)
-    moved = Cut.narrowest(side, side._replace(bias=0 * cuts), 0.01, 1e4, centred=False)
+    moved = Cut.narrowest(cuts, [[1.0], [0.0]] * bias, square, 0.01, 1e4, centred=False)
     assert moved.middle < 0
 
 
