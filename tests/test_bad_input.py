@@ -1,8 +1,4 @@
-"""Wrong calls: each is refused in its own words before anything is spent, and quotes no row.
-
-And what must never be refused: whatever the rows hold. A value outside its bounds, a level nobody
-declared, no treated row, one row only: each gives a result, because a refusal would tell of it.
-"""
+"""Wrong calls are refused for nothing and quote no row; no rows are ever refused."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Datasets: the drawn rows obey the truth that comes with them.
-
-A check "within 5 standard errors" raises a false alarm for about 6e-7 of all seeds (normal
-limit; somewhat more in niu C and E, whose weights 1/e have heavy tails). There are some 250
-of them, so about 2e-4 of all seeds would fail somewhere; the seeds are fixed.
-"""
+"""Datasets: the drawn rows obey the truth that comes with them, within 5 standard errors."""
 
 import math
 import pickle

@@ -64,8 +64,7 @@ class Tried:
 
 
 def tried(case: Case, ledger: Any) -> Tried:
-    """Make a wrong call. What is printed counts as said; seconds are of this process alone, since
-    another one may keep the machine busy."""
+    """Make a wrong call. What is printed counts as said; seconds are of this process alone."""
     before, start = len(ledger.history), time.process_time()
     error, said = None, io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

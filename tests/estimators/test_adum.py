@@ -308,10 +308,7 @@ def test_the_bound_is_equation_7() -> None:
 
 
 def test_groups_of_the_bound_have_both_regimes() -> None:
-    """p grows like sqrt(n eps) where noise counts, not n eps as section 2.4.2 prints (Eq. 7).
-
-    Like n^(1/3) where it does not count.
-    """
+    """p grows like sqrt(n eps) where noise counts, not n eps as section 2.4.2 prints (Eq. 7)."""
 
     def groups(rows: float, epsilon: float) -> int:
         return by_bound(rows, epsilon, 1.0, 0.25, 1.0, 10**5)
@@ -571,12 +568,7 @@ def test_adum_as_printed(tmp_path: Path, reloaded: Any) -> None:
 
 @pytest.mark.parametrize("eps", [0.5, 2.0])
 def test_the_spread_of_the_printed_adum_is_its_formula(eps: float) -> None:
-    """COUNT + Lap(2/eps) and SUM + Lap(2 D_y/eps): by first order, the variance of an arm's mean m
-    of c rows is 8 (D_y^2 + m^2) / (eps c)^2.
-
-    22% are five standard errors of the sd of 512 cells: a sum of four Laplace draws of these scales
-    has a kurtosis below 5.
-    """
+    """An arm's mean m has variance 8 (D_y^2 + m^2) / (eps c)^2; 22% are five standard errors."""
     cells, c, means, width = 512, 40, (-1.0, 2.0), 6.0
     x = np.repeat((np.arange(cells) + 0.5) / cells * 2 - 1, 2 * c)
     t = np.tile(np.repeat([0, 1], c), cells)

@@ -88,10 +88,7 @@ def test_without_covariates_it_is_ols_with_an_interaction(relation: str) -> None
 
 
 def sant_anna_zhao(y: Any, t: Any, e: Any, mu0: Any, *, normed: bool = False) -> float:
-    """E[(w1 - w0)(dY - mu0)] with w1 = D / E[D] and w0 = (1 - D) e / (1 - e) over its mean.
-
-    Both means are E[D] where e is right; `normed` takes each weight by its own.
-    """
+    """E[(w1 - w0)(dY - mu0)] with w1 = D / E[D] and w0 = (1 - D) e / (1 - e) over its mean."""
     odds = (1 - t) * e / (1 - e)
     w0 = odds / (odds.mean() if normed else t.mean())
     return float(np.mean((t / t.mean() - w0) * (y - mu0)))
@@ -306,10 +303,7 @@ DTYPES = ("object", "float64", "int64", "bool", "str", "category", "datetime64[n
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_whatever_rows_hold_nothing_of_them_is_told(data: Any) -> None:
-    """Any values of any type in the columns of units, periods and treatment.
-
-    A call is refused by names and types alone: of the same types with other rows it is too.
-    """
+    """Any values of any type in the columns of units, periods and treatment."""
     n, kinds = 8, {name: data.draw(st.sampled_from(DTYPES)) for name in ("id", "year", "T")}
     told = []
     for _ in range(2):

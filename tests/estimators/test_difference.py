@@ -134,10 +134,7 @@ def half_width(row: pd.Series) -> float:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 def test_intervals_cover(relation: Any) -> None:
-    """150 trials of PrivATE's, 500 rows each, so that noise hides where outcomes end.
-
-    95 % intervals cover 127 of them at least, but for 5e-7.
-    """
+    """150 trials of 500 rows, where noise hides the ends; 127 are covered, but for 5e-7."""
     hits, widths, plain = 0, [], []
     for seed in range(70_000, 70_150):
         study = pc.datasets.private_trial(500, seed=seed)

@@ -1,7 +1,4 @@
-"""DP-CATE: what the function is, what a fit with queries tells, and the published mechanisms.
-
-Random tests raise a false alarm with probability 1e-6 or are made with seeded noise.
-"""
+"""DP-CATE: what the function is, what a fit with queries tells, and the published mechanisms."""
 
 from __future__ import annotations
 
@@ -146,11 +143,7 @@ def test_ridge_is_the_papers_lambda() -> None:
 
 @pytest.mark.slow
 def test_answers_are_those_of_the_function() -> None:
-    """For several points the noise of a process is the smaller: the same numbers as the whole.
-
-    Up to a constant: a function is moved to the average effect, which answers at points are not,
-    because their mean over the rows is unknown.
-    """
+    """For several points the noise of a process is the smaller: equal up to a constant."""
     with seeded_noise(4):
         whole = fit().predict(points())
     some = fit(learner=DPCATE(queries=points()), seed=4)

@@ -58,8 +58,7 @@ def test_the_constant_effect_is_one_number() -> None:
 
 @pytest.mark.slow
 def test_overlap_weights_make_no_effect_of_a_mean_that_is_not_additive() -> None:
-    """Arms of different covariates, a kinked mean of a sum, no effect at all: fits within the arms
-    differ in slope, and with the T-learner that is the effect. 8000 rows, whose noise is small."""
+    """Arms of different covariates, a kinked mean of a sum, and no effect at all, in 8000 rows."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (8000, 2))
     z = x.sum(axis=1)

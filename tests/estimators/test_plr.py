@@ -45,10 +45,7 @@ def fit(kind: str, data: pd.DataFrame, **options: Any) -> Any:
 
 @pytest.mark.parametrize("kind", TREATMENTS)
 def test_without_noise_it_is_least_squares(kind: str) -> None:
-    """Frisch and Waugh (1933): all slopes jointly, with the sandwich as their covariance.
-
-    Where no row is weighed down for the length of its features: that is put out of force.
-    """
+    """Frisch and Waugh (1933): all slopes jointly, with the sandwich as their covariance."""
     data = study(kind, 1500)
     ols = smf.ols("Y ~ T + X1 + X2", data).fit(cov_type="HC0")
     own = [name for name in ols.params.index if name.startswith("T")]

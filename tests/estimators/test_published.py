@@ -200,10 +200,7 @@ def real_epsilon(one: Any, other: Any, delta: float) -> float:
 
 
 def test_estimated_nuisances_break_the_claim() -> None:
-    """Two tables that differ in one outcome: the real epsilon is above 30 where 1 is claimed.
-
-    No randomness: exact answers and noise scales of the mechanism itself, n far above the minimum.
-    """
+    """Two tables that differ in one outcome: the real epsilon is above 30 where 1 is claimed."""
     calls = []
     for first in (0.0, 1.0):
         with recorded(0) as noise:
@@ -220,11 +217,7 @@ def test_estimated_nuisances_break_the_claim() -> None:
 
 @pytest.mark.slow
 def test_private_nuisances_do_not_move_with_a_row() -> None:
-    """The same tables, nuisances from the other half: the estimate moves by a score over n.
-
-    Replayed: every answer about the nuisances is the first table's, and none of the exact answers
-    about them moves if the row lies in the effect's half.
-    """
+    """The same tables, nuisances from the other half: the estimate moves by a score over n."""
     options: dict[str, Any] = {
         "bounds": CELLS, "propensity": 0.5, "base": "gam",
         "formula": "Y ~ T | X1 + X2",
@@ -582,11 +575,7 @@ def test_the_mechanism_has_a_floor_of_rows() -> None:
 @pytest.mark.skipif(not RHC.exists(), reason=f"needs {RHC.name}, which is not shipped")
 @pytest.mark.slow
 def test_half_widths_on_rhc_are_those_of_table_2_within_a_factor() -> None:
-    """With nine tenths of the budget for the effect, as the paper's Table 1 has it.
-
-    1.29 times the published one, plus the positive half of the noise on the variance, whose sd is
-    some 0.12 of the squared width: 1.75 times is 10 sd away.
-    """
+    """With Table 1's shares: 1.29 times the published width, plus noise; 1.75 is 10 sd away."""
     frame = pd.read_csv(RHC)
     frame["dth180"] = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
     frame["rhc"] = (frame["swang1"] == "RHC").astype(int)

@@ -191,8 +191,7 @@ def shop(seed: int) -> pd.DataFrame:
 
 @pytest.mark.slow
 def test_amounts_that_are_mostly_one_price_are_covered() -> None:
-    """Truths are 0.3 and 0.6 times the first arm's mean. If 95 % are covered fewer than 13 of 20
-    have a chance of 3e-7; where the tail condition was used at 29.99, a third were."""
+    """Truths are 0.3 and 0.6 times the first mean; 13 of 20 cover but for a chance of 3e-7."""
     rng = np.random.default_rng(0)
     whole = np.where(rng.random(2_000_000) < 0.5, 29.99, rng.lognormal(4.6, 0.75, 2_000_000))
     base = 0.009 * whole.clip(0, 500).mean()

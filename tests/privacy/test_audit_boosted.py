@@ -1,15 +1,4 @@
-"""White-box audit of boosting at epsilon = 1: how well can two neighbouring tables be told apart?
-
-One row lies at one end of the outcome's range, or at the other. The auditor knows the exact sums of
-both tables and takes the best test there is between them, the likelihood ratio of all rounds'
-releases. From its two error rates a lower bound of mu follows (Clopper and Pearson at level 1e-6
-for both together; 1e-3 where a fault is to show), which the correct booster keeps below what its
-rho stands for, sqrt(2 rho). Faults of the sensitivity or the noise pass it, and so does interpret's
-regressor on [99, 100].
-
-A table of two bins and small steps keeps the rounds' states where they start, so that the sums are
-the same in every trial; that later rounds depend on earlier answers alone is tested by replay.
-"""
+"""White-box audit of boosting at epsilon 1, by the likelihood ratio of all rounds' releases."""
 
 from __future__ import annotations
 

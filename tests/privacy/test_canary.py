@@ -1,8 +1,4 @@
-"""A canary row: an outlier in every number and a rare level in every text, sought in every output.
-
-Noise is seeded where an output is searched for short forms of the number, so that no test can find
-them by chance.
-"""
+"""A canary row: outliers in numbers and a rare level in texts, sought in every output."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Released numbers stand on a public grid, and their last bits tell nothing of the rows.
-
-A float plus float noise does not: which of its last bits can be set depends on what was added to
-(Mironov 2012; Haney et al. 2022). Here noise is added to whole numbers, and what leaves is a whole
-number times a public unit.
-"""
+"""Released numbers stand on a public grid, and their last bits tell nothing of the rows."""
 
 from __future__ import annotations
 
@@ -116,8 +111,7 @@ FLOATS = [
     *map(on_grid_of, range(44, 57)),
     *map(small_and_off_grid_of, range(50, 57)),
 ]
-"""Events on the last bits of a float near one: is it a multiple of 2^-44, ..., 2^-56? Is it below a
-half, and no multiple, which 1 + noise never is of 2^-53?"""
+"""Is a float near one a multiple of 2^-44, ..., 2^-56? Is it below a half, and no multiple?"""
 
 
 @pytest.mark.slow

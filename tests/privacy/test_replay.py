@@ -1,10 +1,4 @@
-"""Replay: fit a table, then fit its neighbour on the answers the first one got.
-
-Every query must then be asked again in the same words and at the same price, its exact answer may
-move by no more than the stated sensitivity, the moves of the whole fit together may cost no more
-than its plan, and nothing that leaves the package may differ by a byte. So a row's value reaches
-the outside only through the noisy answers; and these are paid for. No randomness is tested here.
-"""
+"""Replay: a neighbour is fitted on the first table's answers, and nothing else may differ."""
 
 from __future__ import annotations
 
@@ -43,8 +37,7 @@ LEARNERS = ("r", "dr", "s", "t", "x", "auto", "private")
 BASES = ("gam", "linear")
 SPLITS = ("full", "disjoint", "crossfit")
 BASE_OF = {"full": "gam", "disjoint": "linear", "crossfit": "linear"}
-"""For a table of cases in which the base is not the matter: a fit by "linear" takes a third of the
-time, and `test_declared_bounds` has each with each."""
+"""For tables where the base is not the matter: a fit by "linear" takes a third of the time."""
 RELATIONS = ("substitute", "add_remove")
 N = 61
 
@@ -55,11 +48,7 @@ def call(**options: Any) -> dict[str, Any]:
 
 
 def neighbours(relation: str, rows: list[Any], new: Any) -> tuple[Any, Any]:
-    """The last row replaced by `new`, or `new` added as the last.
-
-    Coins of a split go to rows in order, so that only the last row leaves the others' alone; a
-    fit does not depend on the order otherwise.
-    """
+    """The last row replaced by `new`, or `new` added: coins of a split go to rows in order."""
     if relation == "substitute":
         return frame(rows), frame([*rows[:-1], new])
     return frame(rows), frame([*rows, new])

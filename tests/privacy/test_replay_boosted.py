@@ -1,10 +1,4 @@
-"""Replay of fits on base "dpebm": each round is a query of its own, asked of both tables.
-
-As in `test_replay`: the neighbour is fitted on the answers that the first table got. Then every
-round must be asked again in the same words and at the same price, its exact sums may move by no
-more than is stated, the moves of all rounds together may cost no more than the plan, and not a
-byte of what is released may differ.
-"""
+"""Replay of fits on base "dpebm": each round is a query of its own, asked of both tables."""
 
 from __future__ import annotations
 

@@ -317,8 +317,7 @@ def test_a_factor_without_a_level_is_not_adjusted_for_and_says_so() -> None:
 
 
 def test_estimated_levels_that_lack_rows_are_told_with_the_rarest_that_can_be_found() -> None:
-    """Of 4,000 rows, 400 have a level of their own: 5.4 sds of the noise below the limit of 50. The
-    share of these rows has an sd of 0.3 points."""
+    """400 of 4,000 rows have a level of their own: 5.4 noise sds below 50; share's sd 0.3."""
     labels = np.repeat(["a", "b", *map(str, range(400))], [2400, 1200, *[1] * 400])
     few, all_found = rows().assign(G=labels), rows().assign(G=np.repeat(["a", "b"], 2000))
     bounds = {name: BOUNDS[name] for name in ("Y", "X")}

@@ -1,7 +1,4 @@
-"""Without noise, what leaves the vault is the textbook sum, to the error of the integer grid.
-
-The sums here are made by plain NumPy from the raw table, with code of their own.
-"""
+"""Without noise, what leaves the vault is the textbook sum, to the error of the integer grid."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ N = 300
 
 
 class Clean:
-    """The rows that count, cleaned by hand: all numbers finite, everything inside its bounds.
-
-    A label of G that nobody declared is in no level (code -1), and its row counts.
-    """
+    """The rows that count, cleaned by hand: all numbers finite, everything inside its bounds."""
 
     def __init__(self, s: Study, rows: list[Any]) -> None:
         frame = table(rows)

@@ -1,8 +1,4 @@
-"""Spark DataFrames on two local executors: the numbers of memory to the bit, and nothing but sums.
-
-One fit takes a minute where the machine is busy, so there are few; how rows are cut into parts is
-tested without Spark in `test_sums.py`.
-"""
+"""Spark DataFrames on two local executors: the numbers of memory to the bit, and only sums."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The same integers before noise, wherever rows live and however they are cut into blocks.
-
-`slow_sums` are the definitions, in int64 and row-major order: what the fast sums must equal.
-"""
+"""The same integers before noise, wherever rows live and however they are cut into blocks."""
 
 from __future__ import annotations
 

@@ -522,10 +522,7 @@ class Answer:
 def answers(
     s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None, *, ahead: bool = False
 ) -> dict[str, Answer]:
-    """Exact answers of every mechanism on one table, as the vault sees them.
-
-    With `ahead`, all sums are gathered first, in one pass.
-    """
+    """Exact answers of every mechanism on one table; with `ahead`, gathered first, in one pass."""
     chosen = {**mechanisms(s), **raw_mechanisms()} if wanted is None else dict(wanted)
     chosen = dict(sorted(chosen.items(), key=lambda item: needs_groups(item[1])))
     with testing.recorded() as recorder, warnings.catch_warnings():
