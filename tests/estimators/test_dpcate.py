@@ -21,9 +21,7 @@ from privcausal.errors import (
     BudgetError,
     CapabilityError,
     DataError,
-    PrivcausalError,
     PrivcausalWarning,
-    SchemaError,
 )
 from privcausal.estimators import DPCATE
 from privcausal.estimators.bases import NN, Given, Kernel, Sklearn
@@ -178,77 +176,6 @@ def test_other_points_are_refused(mode: str, tmp_path: Any, reloaded: Any) -> No
 
 
 # -- refusals --------------------------------------------------------------------------------
-
-BAD: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
-    "bandwidth": ({"base": lambda: Kernel(bandwidth=0)}, CapabilityError, "bandwidth"),
-    "ridge": ({"base": lambda: Kernel(ridge=-1.0)}, CapabilityError, "ridge"),
-    "tiny ridge": ({"base": lambda: Kernel(ridge=9e-7)}, CapabilityError, "from 1e-06"),
-    "huge ridge": ({"base": lambda: Kernel(ridge=1e300)}, CapabilityError, "to 1e\\+06"),
-    "nan": ({"base": lambda: Kernel(ridge=float("nan"))}, CapabilityError, "ridge"),
-    "loss": ({"base": lambda: Kernel(loss="hinge")}, CapabilityError, "loss"),
-    "functions": ({"base": lambda: Kernel(functions=7)}, CapabilityError, "even"),
-    "score": ({"learner": lambda: DPCATE(score="x")}, CapabilityError, "score"),
-    "linear base": ({"base": "linear"}, CapabilityError, "kernel"),
-    "other learner": ({"learner": "r", "base": "kernel"}, CapabilityError, "dpcate"),
-    "given to a proven call": (
-        {"learner": "r", "base": lambda: true_nuisances(price=None)},
-        CapabilityError, "pc.paper.dpcate",
-    ),
-    "queries": ({"queries": points()}, CapabilityError, "DPCATE"),
-    "column": ({"learner": DPCATE(queries=points()[["X1"]])}, DataError, "X2"),
-    "missing": ({"learner": DPCATE(queries=points().assign(X1=np.nan))}, DataError, "missing"),
-    "none": ({"learner": DPCATE(queries=points(0))}, CapabilityError, "from 1"),
-    "many": ({"learner": DPCATE(queries=pd.concat([points()] * 800))}, CapabilityError, "5,000"),
-    "bounds": (
-        {"learner": DPCATE(queries=points()), "bounds": {"Y": (-1, 8), "X1": (0, 1)}},
-        SchemaError, "'X2'"
-    ),
-    "squared": (
-        {"base": Kernel(loss="squared"), "neighbors": "add_remove"}, CapabilityError, "huber"
-    ),
-}  # fmt: skip
-PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
-    "split": ({"split": "full", "queries": points()}, CapabilityError, "split"),
-    "minimum": (
-        {"below_minimum": "refuse", "eps": 0.01, "queries": points()}, BudgetError, "at least",
-    ),
-    "second": ({"second": "quadratic", "queries": points()}, CapabilityError, "second"),
-    "linear process": (
-        {"second": "linear"}, CapabilityError, "queries="
-    ),
-    "epochs": ({"epochs": 9, "queries": points()}, CapabilityError, "second='network'"),
-    "damping": (
-        {"damping": 0.0, "second": "network", "queries": points()}, CapabilityError, "above 0",
-    ),
-    "exact": (
-        {"second": "exact", "queries": points(), "data": lambda: study(4001).frame},
-        CapabilityError, "at most 4,000 rows",
-    ),
-    "known and given": (
-        {"base": lambda: true_nuisances(price=None), "propensity": 0.5, "queries": points()},
-        CapabilityError, "together with Given",
-    ),
-    "not a function": (
-        {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "must be a function",  # type: ignore[arg-type]
-    ),
-    "the former name": ({"score": "r"}, CapabilityError, "Write weight='overlap'"),
-    "groups": ({"groups": ["X1 >= 0.5"], "queries": points()}, CapabilityError, "groups"),
-    "unbounded": (
-        {"bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "cannot estimate bounds"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [*BAD, *PRINTED])
-def test_wrong_calls_are_refused_and_cost_nothing(name: str, unspent: Any) -> None:
-    options, kind, words = (BAD | PRINTED)[name]
-
-    def call() -> None:
-        run = fit if name in BAD else printed
-        run(ledger=unspent, **{k: v() if callable(v) else v for k, v in options.items()})
-
-    with pytest.raises(kind, match=words):
-        call()
 
 
 @pytest.mark.slow

@@ -200,44 +200,6 @@ def test_every_source_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(set(found.values())) == 1
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"formula": "lemp ~ treat"}, "neither covariates"),
-    ({"formula": "log(lemp) ~ 1"}, "neither covariates"),
-    ({"groups": ["treat"]}, "no groups="),
-    ({"base": "linear"}, "Omit base="),
-    ({"control": pc.Control(split="crossfit")}, "Use split='full'"),
-    ({"control": pc.Control(cov_type="HC0")}, "Omit cov_type="),
-    ({"control": pc.Control(cluster="state", max_cluster_rows=9)}, "cluster="),
-    ({"control_group": "later"}, "control_group= must be"),
-    ({"cohort": None, "formula": "lemp ~ treat", "control_group": "notyettreated"}, "cohort="),
-    ({"cohort": 3}, "must be column names"),
-    ({"cohort": "lemp"}, "cannot also be the unit"),
-    ({"eps": 0.1}, "too few units to compare any two cohorts"),
-    ({"periods": [2003]}, "Name all periods"),
-    ({"periods": [2004, 2003, 2005]}, "ascending"),
-    ({"bounds": {"first.treat": [0, 2004, 2006]}}, "requires numeric bounds"),
-    ({"bounds": {"lemp": (0, 12)}}, "requires the levels"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": (0, 2007)}}, "requires the levels"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2000, 2004]}}, "does not come after"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2004, 2009]}}, "Only one level"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [2004, 2006, 2007]}}, "No comparison"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": ["0", "2003"]}}, "No comparison"),
-    (
-        {"periods": [2003, 2005, 2007], "bounds": {**BOUNDS, "first.treat": ["2004", "2005"]}},
-        "between",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_refusals_before_any_charge(options: Any, words: str, tmp_path: Path) -> None:
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=9)
-    frame = mpdta().assign(treat=0, state=1)
-    with pytest.raises(PrivcausalError, match=words):
-        study(frame, **{"ledger": ledger, **options})
-    assert not len(ledger.history)
-
-
 def test_twice_the_epsilon_that_a_refusal_names_gives_estimates() -> None:
     """Of 500 units the smaller cohort has 131; detection needs 63, at a noise sd of 21."""
     with pytest.raises(pc.BudgetError, match="For 4 cohorts of equal size") as refused:

@@ -173,20 +173,3 @@ def test_the_slope_of_two_arms_is_the_ato(options: dict[str, Any], labels: Any) 
     assert one.params.index[0] == "ATO"
     pd.testing.assert_frame_equal(one.tidy(), two.tidy())
     assert str(one.summary()) == str(two.summary())
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"estimand": "ATT"}, "must be binary.*estimand='ATE' or 'PLR'"),
-        ({"estimand": "PLR", "propensity": 0.5}, "no propensity="),
-        ({"estimand": "PLR", "formula": "Y ~ T"}, "requires covariates"),
-        ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "cannot be combined with groups="),
-        ({"estimand": ["ATE", "PLR"]}, "cannot be combined"),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], match: str) -> None:
-    data = study("several arms", 50)
-    asked = {"formula": FORMULA, "bounds": BOUNDS | TREATMENTS["several arms"], **options}
-    with pytest.raises(pc.PrivcausalError, match=match):
-        pc.private(asked.pop("formula"), data, **asked)

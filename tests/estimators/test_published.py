@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 
 import privcausal as pc
 from privcausal.testing import recorded, zero_noise
-from privcausal.vault import published as mechanism
 
 BASE = pc.bases.Sklearn(LogisticRegression(), LinearRegression())
 FORMULA = "Y ~ T | X1 + C(G)"
@@ -403,63 +402,6 @@ def test_the_minimum_is_that_of_each_share(tmp_path: Path) -> None:
 # -- what is refused, before anything is spent ---------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"split": "disjoint"}, pc.CapabilityError, "has no argument split="),
-        ({"neighbors": "add_remove"}, pc.CapabilityError, "has no argument neighbors="),
-        ({"unit": "pid"}, pc.CapabilityError, "has no argument unit="),
-        ({"groups": ["G"]}, pc.CapabilityError, "has no argument groups="),
-        (
-            {"propensity": "p", "bounds": BOUNDS | {"p": (0.2, 0.8)}},
-            pc.CapabilityError,
-            "column of known propensities",
-        ),
-        ({"bounds": {"Y": (-1, 3), "X1": (0, 10)}}, pc.SchemaError, "cannot estimate bounds.*'G'"),
-        (
-            {"bounds": {"Y": (-1, 3), "G": ["a", "b"]}},
-            pc.SchemaError,
-            "cannot estimate bounds.*'X1'",
-        ),
-        ({"shares": {"effect": 1.0}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"shares": {"variance": 0}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"shares": {"nuisance": 0.5}}, pc.BudgetError, "Use effect, variance"),
-        ({"shares": {"effect": 0.5, "variance": 0.4}}, pc.BudgetError, "must sum to 1"),
-        ({"shares": {"effect": True}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"delta": 1e-12}, pc.BudgetError, "too small to be divided"),
-        ({"below_minimum": "run"}, pc.CapabilityError, "below_minimum='run' is unknown"),
-        ({"base": KernelRidge()}, pc.CapabilityError, "Base of type KernelRidge is unknown"),
-    ],
-)
-def test_refused(options: Any, error: type[Exception], words: str, unspent: Any) -> None:
-    frame = study().assign(pid=range(600), p=0.5)
-    with pytest.raises(error, match=words):
-        paper(frame, **{"base": BASE, "ledger": unspent, **options})
-
-
-def test_other_estimands_are_refused() -> None:
-    from privcausal.estimators.budget import Undeclared
-    from privcausal.estimators.published import Published
-    from privcausal.request.formula import CausalFormula
-    from privcausal.request.request import Budget, Request
-
-    for estimand in ("ATT", "ATO"):
-        request = Request(
-            CausalFormula.parse(FORMULA), pc.Schema(BOUNDS), Budget(1.0), estimand=estimand,
-            mode="paper",
-        )  # fmt: skip
-        with pytest.raises(pc.CapabilityError, match=f"does not support estimand='{estimand}'"):
-            Published().plan(request, BASE, Undeclared((), ()))
-
-
-def test_privcate_takes_no_estimators() -> None:
-    for learner in ("r", "dr", "s", "t", "x"):
-        with pytest.raises(pc.CapabilityError, match="only pc"):
-            pc.privcate(FORMULA, study(), learner=learner, base=BASE, bounds=BOUNDS)
-    with pytest.raises(pc.CapabilityError, match="only pc"):
-        pc.private("Y ~ T", study(), base=BASE, bounds=BOUNDS)
-
-
 def test_no_proven_call_takes_a_published_mechanism(tmp_path: Path) -> None:
     """Or its claim would be called proven, and charged to a ledger that refuses it."""
     from privcausal.estimators.published import (
@@ -488,18 +430,8 @@ class Nothing(BaseEstimator):
         (KernelRidge(), KernelRidge(), r"propensity=.*KernelRidge does not have predict_proba"),
         (Nothing(), KernelRidge(), "Nothing does not have fit and predict_proba"),
         (LogisticRegression(), Nothing(), r"outcome=.*Nothing does not have fit and predict"),
-        (
-            LogisticRegression,
-            KernelRidge(),
-            r"an object, not a class. Write LogisticRegression\(\)",
-        ),
-        (None, KernelRidge(), "NoneType does not have"),
-        (MLPClassifier(verbose=True), KernelRidge(), "prints information about the rows"),
-        (
-            make_pipeline(MLPClassifier(verbose=1)),
-            KernelRidge(),
-            "prints information about the rows",
-        ),
+        (MLPClassifier(verbose=True), KernelRidge(), "prints information about"),
+        (make_pipeline(MLPClassifier(verbose=1)), KernelRidge(), "prints information about"),
     ],
 )
 def test_estimators_are_checked_when_they_are_named(
@@ -563,10 +495,6 @@ def test_one_arm_alone_and_tiny_tables_are_noise_and_no_error(
 ) -> None:
     fit = paper(frame, eps=eps)
     assert np.isfinite(fit.params).all() and (fit.bse > 0).all()
-
-
-def test_the_mechanism_has_a_floor_of_rows() -> None:
-    assert mechanism.FEWEST_ROWS == 3  # ln 1 = 0 would be no noise at all
 
 
 # -- against the paper's own numbers ------------------------------------------------------------
