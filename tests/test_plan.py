@@ -452,15 +452,6 @@ def test_invented_rows_have_the_assumed_law():
     assert most["Y"].std() == pytest.approx(5.0, rel=0.02)
 
 
-def test_the_lattice_fills_the_cube():
-    points = simulation._lattice(60)
-    assert points.shape == (60, simulation.LATTICE)
-    assert np.allclose(np.sort(points, axis=1), (np.arange(2039) + 0.5) / 2039)
-    for values in (points, (points - 0.5) ** 2):
-        off = np.corrcoef(values) - np.eye(60)
-        assert np.abs(off).max() < 0.05
-
-
 # -- ranges and public rows ------------------------------------------------------------------
 
 

@@ -120,7 +120,7 @@ def fitted(call: Any) -> Callable[..., Callable[[Any], Any]]:
 
 
 ate, cate, paper = fitted(pc.private), fitted(pc.privcate), fitted(pc.paper.private)
-dp, tm = fitted(pc.paper.dpcate), fitted(pc.paper.tm)
+reg, dp, tm = fitted(pc.regress), fitted(pc.paper.dpcate), fitted(pc.paper.tm)
 
 
 def bounds(**columns: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
+from tied_trees import Stump, tied
 
 import privcausal as pc
 from privcausal.testing import recorded, zero_noise
@@ -150,40 +151,6 @@ def test_the_variance_is_never_negative() -> None:
 
 
 # -- neighbours: where the claim fails, and where it does not -----------------------------------
-
-
-class Stump:
-    """A regression tree of depth one on 0/1 columns; the first of equal splits wins."""
-
-    def fit(self, x: Any, y: Any) -> Stump:
-        splits = []
-        for j in range(x.shape[1]):
-            sides = [y[x[:, j] == v] for v in (0, 1)]
-            low, high = (side.mean() if len(side) else y.mean() for side in sides)
-            loss = ((y - np.where(x[:, j] == 1, high, low)) ** 2).sum()
-            splits.append((round(loss, 6), j, low, high))
-        _, self.column, self.low, self.high = min(splits)
-        return self
-
-    def predict(self, x: Any) -> Any:
-        return np.where(x[:, self.column] > 0.5, self.high, self.low)
-
-
-def tied(n: int, first: float) -> pd.DataFrame:
-    """Among the treated both columns explain Y = (X1 + X2) / 2 equally well, but for one row.
-
-    Its outcome decides the split. The untreated have other covariates, so the mean of mu_1 over
-    all rows depends on it: 5/8 or 3/8, for every n.
-    """
-    k = n // 8
-    x1, x2 = (
-        np.r_[np.tile([0, 0, 1, 1], k), np.ones(4 * k)],
-        np.r_[np.tile([0, 1, 0, 1], k), np.zeros(4 * k)],
-    )
-    t = np.repeat([1.0, 0.0], 4 * k)
-    y = np.where(t == 1, (x1 + x2) / 2, 0.0)
-    y[1] = first  # at (0, 1)
-    return pd.DataFrame({"Y": y, "T": t, "X1": x1, "X2": x2})
 
 
 CELLS = {"Y": (0, 1), "X1": (0, 1), "X2": (0, 1)}

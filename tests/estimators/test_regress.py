@@ -542,27 +542,6 @@ def test_it_has_no_average_effect(fit: pc.RegressionResult, name: str) -> None:
         fit.sensitivity()
 
 
-@pytest.mark.parametrize(
-    ("formula", "options", "words"),
-    [
-        ("y ~ a | b", {}, "A regression formula has no bar"),
-        ("y ~ ", {}, "The right side is missing"),
-        ("y ~ y + a", {}, "also on the right"),
-        ("y ~ a", {"weights": "b", "bounds": {"a": (0, 1), "y": (0, 1)}}, "declared bounds"),
-        ("y ~ a", {"weights": "a"}, "cannot also be in the formula"),
-        ("y ~ a", {"control": pc.Control(split="crossfit")}, "Use split='full'"),
-        ("y ~ a", {"absorb": "k"}, "Write C\\(ward\\) in the formula"),
-    ],
-)
-def test_what_it_cannot_do_is_refused_for_nothing(
-    formula: str, options: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    ledger = pc.Ledger(tmp_path / "ledger.db", "rows", eps=2, delta=1e-4)
-    with pytest.raises(pc.PrivcausalError, match=words):
-        pc.regress(formula, ROWS, **{"bounds": BOUNDS, "ledger": ledger} | options)
-    assert ledger.fits == 0
-
-
 def test_a_plan_has_the_noise_of_the_fit() -> None:
     plan = pc.plan("y ~ a + b", n=3000, eps=4, bounds=BOUNDS, learner="regress", outcome_sd=5)
     fit = regress("y ~ a + b", ROWS, bounds=BOUNDS, eps=4, seed=1)

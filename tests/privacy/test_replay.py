@@ -548,29 +548,6 @@ def test_mixed_objects(relation: str) -> None:
         check(Pair("mixed objects", made, data, other))
 
 
-@pytest.mark.parametrize("kind", ["float", "nullable", "polars", "pyarrow", "dict"])
-def test_containers(kind: str) -> None:
-    rows = [*ordinary(40, 10), LOW]
-    one, two = neighbours("substitute", rows, HIGH | {"X1": np.nan, "G": None})
-    check(Pair(kind, call(base="linear"), held(one, kind), held(two, kind)))
-
-
-def held(data: pd.DataFrame, kind: str) -> Any:
-    if kind == "nullable":
-        return data.convert_dtypes()
-    if kind == "polars":
-        import polars as pl
-
-        return pl.from_pandas(data)
-    if kind == "pyarrow":
-        import pyarrow as pa
-
-        return pa.Table.from_pandas(data)
-    if kind == "dict":
-        return {name: data[name].to_numpy() for name in data}
-    return data
-
-
 # -- looks at the data by a fit, and structure -------------------------------------------------
 
 

@@ -162,10 +162,6 @@ def test_undeclared_levels_are_used_without_their_level_and_told() -> None:
     assert "levels" not in whole.alerts
 
 
-def test_an_arm_of_a_trial_that_is_absent() -> None:
-    assert "arm" in told(rows(chance=1.0), "Y ~ T").alerts
-
-
 WITHOUT_ONE_ARM: dict[str, Any] = {
     "known": lambda d: pc.private("Y ~ T | X", d, bounds=BOUNDS, propensity=0.5),
     "cells": lambda d: pc.privcate("Y ~ T | C(G)", d, bounds=BOUNDS, learner="adum"),
@@ -469,12 +465,6 @@ def test_complete_rows_are_those_that_were_released(formula: str) -> None:
     assert head["Treated (noisy)"] == f"{found.treated:.0%}"
     declared = private(formula, rows(), bounds=pc.Schema(BOUNDS, complete=True), seed=1)
     assert "Complete" not in str(declared.summary(full=True))
-
-
-@pytest.mark.slow
-def test_they_are_saved(reloaded: Any) -> None:
-    fit = CASES["levels"]()
-    assert reloaded(fit).alerts == fit.alerts
 
 
 # -- promises that are worth little ----------------------------------------------------------------

@@ -141,18 +141,6 @@ def test_the_proven_bound_of_the_squared_loss(score: str) -> None:
         assert max(shares) <= ROUNDING
 
 
-@pytest.mark.slow
-def test_a_squared_loss_without_its_own_bound_would_be_seen() -> None:
-    """With Huber's Lipschitz constant in place of its own the search finds a violation."""
-    s = study("substitute")
-    order = regression(s, "dr", "squared", 0.3)
-    wrong = KernelRegression(
-        order.features, order.curvature, order.target, 0.5, order.ridge, "squared", 3.0,
-        rows=ROWS_BOUND,
-    )  # fmt: skip
-    assert max(searched(s, wrong, seed=3)) > 1.5
-
-
 def test_a_unit_of_two_rows() -> None:
     s = study("substitute", max_rows=2, unit="pid")
     order = regression(s, "dr", ridge=30.0)

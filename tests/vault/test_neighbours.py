@@ -120,18 +120,6 @@ def test_rows_beyond_max_rows_do_not_count() -> None:
     assert all(not found.exact.any() for found in nobody.values())
 
 
-@pytest.mark.slow
-def test_a_smaller_bound_would_be_noticed() -> None:
-    """The check above fails for a sensitivity that forgets the factor of substitution."""
-    s = study("substitute")
-    low: Any = {"Y": -2.0, "T": 0.0, "X1": 0.0, "X2": 99.0, "G": "a", "B": "no", "P": 0.2}
-    one, two = answers(s, table([low])), answers(s, table([low | {"Y": 6.0}]))
-    moved = one["cross outcome"].distance(two["cross outcome"])
-    assert moved > 0.7 * one["cross outcome"].sensitivity
-    forgotten = study("add_remove")
-    assert moved > answers(forgotten, table([low]))["cross outcome"].sensitivity
-
-
 # -- labels ----------------------------------------------------------------------------------
 
 _TEXTS = st.sampled_from(["a", "b", "c", "d", "e", None, "", "zzz"])

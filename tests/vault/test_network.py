@@ -362,26 +362,3 @@ def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
             if a.query.name == "network of the outcome"
         )
     assert moved == 6
-
-
-REFUSED: dict[str, dict[str, Any]] = {
-    "add_remove": {"neighbors": "add_remove"},
-    "disjoint": {"control": pc.Control(split="disjoint")},
-    "groups": {"groups": ["X1 >= 0.5"]},
-    "shares": {"control": pc.Control(shares={"effect": 0.5})},
-    "bought": {"bounds": {"Y": (-1, 8)}},
-    "another learner": {"learner": "r"},
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_refusals_cost_nothing(what: str, tmp_path: Any) -> None:
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9)
-    with pytest.raises(CapabilityError):
-        fit(rows(50), ledger=ledger, **REFUSED[what])
-    assert ledger.spent.epsilon == 0
-
-
-def test_epochs_are_a_whole_number() -> None:
-    with pytest.raises(CapabilityError, match="epochs"):
-        NN(epochs=0)

@@ -36,6 +36,7 @@ from privcausal.vault import (
     ColumnHistograms,
     Cross,
     CutScore,
+    FollowUp,
     Gram,
     ImputedEffect,
     InstrumentScores,
@@ -58,6 +59,7 @@ from privcausal.vault import (
     SlopeSums,
     Source,
     SurveyWeight,
+    SurvivalCounts,
     TreatedScore,
     Vault,
     open_source,
@@ -477,6 +479,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
     windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)
     found["arm sums"] = ArmSums(windows, 0, 0, s.neighbors)
     found["arm sums of two values"] = ArmSums(windows, 0, 0, s.neighbors, squares=False)
+    found["survival counts"] = SurvivalCounts(FollowUp("B", 3.0))
     found["arm sums, groups"] = ArmSums(windows, len(s.groups), len(GROUPS), s.neighbors)
     return found
 
