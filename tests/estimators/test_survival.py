@@ -149,7 +149,6 @@ def test_results(tmp_path: Path, reloaded: Any) -> None:
     assert "Right-censored" in found.methods
     assert "Robins, J. M. and Rotnitzky, A. (1992)" in found.methods
     assert "the risk of died by days = 100" in view_of(found).headline[0]
-    assert found._outcomes == (0.0, 1.0)
     curves = found.survival(alpha=0.1)
     assert curves[["conf_low", "conf_high"]].stack().between(0, 1).all()
     assert (curves["band_low"] <= curves["conf_low"] + 1e-12).all()

@@ -38,8 +38,8 @@ class Claim:
     bound: float = 0.5
     centre: float = 0.5
 
-    def vault(self, outcome: float) -> tuple[Any, Any]:
-        """The vault of a table whose last row has this outcome, and the order to boost."""
+    def vault(self, outcome: float) -> tuple[Any, Any, Stage]:
+        """The vault of a table whose last row has this outcome, the order to boost, its stage."""
         schema = Schema.of({"Y": (self.lo, self.hi), "T": (0, 1), "X": (0, 1)})
         formula = CausalFormula.parse("Y ~ T | X", ["Y", "T", "X"])
         request = Request(formula, schema, Budget(1.0))
@@ -52,25 +52,20 @@ class Claim:
         bins = make_bins(design, uniform_population(schema, ["X"], None).rows(), 2)
         leaf = np.tile(np.arange(bins.size), (ROUNDS, 1))
         target = OutcomeResidual(Constant(self.centre), Outcome(self.lo, self.hi))
-        return vault, Boosting(
-            bins,
-            np.full((1, bins.size), 3.0),
-            leaf,
-            1e-12,
-            target=target,
-            bound=self.bound,
+        order = Boosting(
+            bins, np.full((1, bins.size), 3.0), leaf, 1e-12, target=target, bound=self.bound,
             what="audit",
-        )
+        )  # fmt: skip
+        return vault, order, plan.stages[0]
 
     def statistics(self, ends: tuple[float, float], trials: int = TRIALS) -> tuple[Any, Any]:
         """The likelihood ratio's statistic of `trials` fits on each of the two tables."""
         exact, drawn = [], []
         for outcome in ends:
-            vault, order = self.vault(outcome)
+            vault, order, stage = self.vault(outcome)
             rows = [order.prepare(batch) for batch in vault._passes.batches()]
             sums = sum(order.integers(r) for r in rows)
             exact.append(np.tile(order.by_leaf(sums, 0).ravel() * order.unit, ROUNDS))
-            stage = vault._plan.stages[0]
             drawn.append([vault._drawn(stage, order, (None,))[0].value for _ in range(trials)])
         direction = exact[1] - exact[0]
         middle = direction @ (exact[0] + exact[1]) / 2

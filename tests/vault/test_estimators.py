@@ -97,7 +97,6 @@ def test_columns_of_points_are_those_of_the_formula(formula: str) -> None:
     assert len(rows) == 50
     again = made.scaled(rows.frame, len(rows))
     np.testing.assert_allclose(rows.scaled(made), again, atol=1e-12)
-    assert (tried._tables is None) == (formula.startswith("X:Z"))
 
 
 # -- estimators ------------------------------------------------------------------------------------
