@@ -184,6 +184,7 @@ def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
         ("t.parquet", {"Z": "x"}, "differ only in upper and lower case"),
         ("Z=1", {}, "'Z' is not a column. It is in the names of the folders"),
     ],
+    ids=["packed", "twins in csv", "twins", "a hive folder"],
 )
 def test_a_bad_file_is_refused_before_anything_is_spent(
     name: str, content: Any, words: str, tmp_path: Path, unspent: Any
