@@ -32,17 +32,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(tryfirst=True)  # before those marked as slow are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test marked `sample(k)`, a plain run takes every k-th case, and CI all pairs of values.
-
-    Of a parameter with no more values than that, those that no k-th case has get a case each. With
-    k prime to the numbers of values of the parameters, those that stand together vary. Slow are the
-    cases that are then needed so that each value of a parameter stands beside each value of every
-    other: few faults need three values together (Kuhn, Wallace and Gallo 2004). The other cases are
-    left out, and PRIVCAUSAL_ALL=1 runs them.
-
-    With PRIVCAUSAL_PART=1/4 in the environment, a quarter of the slow tests are taken, by their
-    names. CI takes another quarter each day, and `.ci/run --all` all of them.
-    """
+    """Of a test marked `sample(k)`, take every k-th case, and as slow ones what all pairs need."""
     tables: defaultdict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sample") is not None:
@@ -101,11 +91,7 @@ def _values(item: pytest.Function) -> set[tuple[str, object]]:
 
 
 def needed(*names: str) -> str:
-    """The path of the first of these programs that is installed.
-
-    Without any the test is skipped; with PRIVCAUSAL_CI=1 in the environment it fails, so that a
-    continuous integration which lost a program is not green for that reason.
-    """
+    """The path of the first of these programs; without any, skip, or fail with PRIVCAUSAL_CI=1."""
     for name in names:
         path = shutil.which(name)
         if path:
@@ -118,11 +104,7 @@ def needed(*names: str) -> str:
 
 @pytest.fixture(scope="session")
 def needs() -> Callable[..., str]:
-    """`needs("chromium", "chromium-browser")`: see `needed`.
-
-    A fixture and not an import: folders below have a conftest.py of their own, and the name
-    `conftest` means whichever was loaded last.
-    """
+    """`needs("chromium", "chromium-browser")`: `needed`; two modules are `conftest`."""
     return needed
 
 
@@ -243,10 +225,7 @@ PROGRAMS = {"java"}  # the modules may lie in another environment, whose program
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that asks for an extra which is not installed.
-
-    With the extra's name in PRIVCAUSAL_EXTRAS it runs all the same, and fails.
-    """
+    """Skip a test whose extra is not installed, unless PRIVCAUSAL_EXTRAS names the extra."""
     wanted = os.environ.get("PRIVCAUSAL_EXTRAS", "").split(",")
     for mark in item.iter_markers("extra"):
         (name,) = mark.args

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -182,6 +181,7 @@ def test_fit_passes_every_option_on(here):
         base = "linear"
         eps = 3
         delta = 1e-6
+        complete = true
         neighbors = "add_remove"
         propensity = 0.5
         groups = ["ward", "age >= 65"]
@@ -200,6 +200,8 @@ def test_fit_passes_every_option_on(here):
     assert request.groups == ("ward", "age >= 65")
     assert request.budget.shares == {"nuisance": 0.4}
     assert request.schema["age"] == pc.Interval(18, 95)
+    assert request.schema["ward"] == pc.Levels(["east", "north", "south", "west"])
+    assert request.schema.complete
 
 
 @pytest.mark.slow
@@ -220,14 +222,6 @@ def test_fit_passes_the_estimand_on(here, capsys):
     (here / "spec.toml").write_text(spec.replace("private", "privcate"))
     assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
     assert "Unknown key 'estimand'" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_complete_and_bounds_reach_the_schema(here):
-    assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
-    request = pc.load("fit.json").plan.request
-    assert request.schema.complete
-    assert request.schema["ward"] == pc.Levels(["east", "north", "south", "west"])
 
 
 @pytest.mark.slow
@@ -268,23 +262,23 @@ def test_help_fits_on_a_screen_and_has_an_example(command, here, capsys, monkeyp
     assert cli._parser().parse_args(example[1].split()).run is cli._COMMANDS[command][0]
 
 
-def test_the_spec_file_of_the_help_is_read(tmp_path):
-    spec = cli._FIT_HELP.partition("spec file:\n")[2]
-    (tmp_path / "spec.toml").write_text(spec)
-    task, _, _, options, ledger = cli._read_job(tmp_path / "spec.toml")
-    assert (task, ledger["dataset"]) == ("privcate", "mailing")
-    assert options["control"] == pc.Control(split="crossfit")
-    own = spec.replace('learner = "adum"  ', 'learner = {name = "adum", cells = 4}')
-    (tmp_path / "spec.toml").write_text(own)
-    options = cli._read_job(tmp_path / "spec.toml")[3]
-    assert options["learner"] == pc.learners.ADUM(cells=4)
+def test_the_spec_file_of_the_help_is_read(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "--help"])
+    spec = capsys.readouterr().out.partition("spec file:\n")[2]
+    spec = spec.replace(" | income", "").replace("control = ", "# control = ")
+    for text in (spec, spec.replace('learner = "adum"  ', 'learner = {name = "adum", cells = 4}')):
+        (tmp_path / "spec.toml").write_text(text)
+        assert cli.main(["plan", str(tmp_path / "spec.toml"), "--n", "900"]) == 0
 
 
 def test_version_and_help():
     done = shell("--version", cwd=ROOT)
     assert done.stdout == f"privcausal {pc.__version__}\n"
     assert "demo" in shell("--help", cwd=ROOT).stdout
-    assert "[ledger]" in shell("fit", "--help", cwd=ROOT).stdout
+    said = shell("fit", "--help", cwd=ROOT).stdout
+    for word in ("[ledger]", ".parquet", ".feather", ".csv", ".dta", ".sav", ".rds"):
+        assert word in said
     assert shell(cwd=ROOT).returncode == 2
 
 
@@ -312,13 +306,6 @@ def test_an_exhausted_ledger_is_exit_3_and_writes_nothing(here, capsys):
     assert pc.Ledger.open(study / "study.db").fits == 1
 
 
-def test_a_broken_ledger_is_exit_2(here, capsys):
-    (here / "spec.toml").write_text(ATE_SPEC + LEDGER)
-    (here / "study.db").write_text("no database")
-    assert cli.main(["fit", "spec.toml", "data.parquet"]) == 2
-    assert "LedgerError" in capsys.readouterr().err
-
-
 def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
     (here / "spec.toml").write_text(ATE_SPEC + LEDGER)
     before = (here / "data.parquet").read_bytes()
@@ -340,35 +327,17 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
         ('formula = "recovery ~ programme | age"\nepsilon = 1', "delta, eps, formula"),
         ("eps = 1", "Write formula ="),
         ("formula = 3", "Write formula ="),
-        ('formula = "recovery ~ "', "FormulaError"),
-        ('formula = "recovery ~ programme | nobody"', "nobody"),
-        ("formula = ", "is not valid TOML"),
         ('task = "fit"', "task must be one of privcate, private"),
         ('task = ["private"]', "task must be one of"),
         (f'task = "private"\nlearner = "dr"\n{SPEC}', "Unknown key 'learner'"),
         (f'queries = "points"\n{SPEC}', "Unknown key 'queries'"),
         (f'data = "data.csv"\n{SPEC}', "Unknown key 'data'"),
-        (f'learner = "z"\n{SPEC}', "Choose one of"),
-        (f"base = 4\n{SPEC}", "CapabilityError"),
-        (SPEC.replace("eps = 2.0", "eps = 0"), "BudgetError"),
-        (SPEC.replace("eps = 2.0", 'eps = "one"'), "BudgetError"),
         (SPEC.replace("eps = 2.0", "eps = 2000-01-01"), "BudgetError"),
-        (SPEC.replace("complete = true", "complete = 1"), "complete must be"),
-        (SPEC.replace("[18, 95]", "[95, 18]"), "must come first"),
-        (SPEC.replace("[18, 95]", "18"), "SchemaError"),
         (SPEC + "complete = true", "above [bounds]"),
-        (f"groups = 3\n{SPEC}", "groups"),
-        (f"groups = [3]\n{SPEC}", "groups"),
         (f"shares = 3\n{SPEC}", "shares belongs in the table [control]"),
         (SPEC + "[control]\nshares = 3", "shares= must be a dict"),
         (f"control = 3\n{SPEC}", "Write [control]"),
         (SPEC + "[control]\ntea = 3", "Unknown key 'tea'"),
-        (f"max_rows = 2\n{SPEC}", "max_rows"),
-        (f'unit = "nobody"\nmax_rows = 2\n{SPEC}', "'nobody' is not in"),
-        (f'unit = "pid"\n{SPEC}', "unit= requires max_rows="),
-        (f"unit = 3\n{SPEC}", "unit"),
-        (SPEC + "[control]\npropensity_clip = 'a'", "propensity_clip"),
-        (f"neighbors = []\n{SPEC}", "neighbors"),
         (f'ledger = "study.db"\n{SPEC}', "Write [ledger]"),
         (SPEC + LEDGER + "cap = 1", "Unknown key 'cap'"),
         (SPEC + "[ledger]\npath = 'l.db'\neps = 1", "requires path (text), dataset and eps"),
@@ -405,7 +374,6 @@ def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
         (["demo", "--rows", "many"], "invalid int"),
         (["report", "no.json", "out.html"], "there is no file"),
         (["audit", "no.toml"], "there is no file 'no.toml'"),
-        (["forecast"], "invalid choice"),
     ],
 )
 def test_bad_arguments_are_exit_2_before_anything_is_read(here, capsys, words, problem):
@@ -436,15 +404,6 @@ def test_a_file_that_is_no_fit_is_exit_2(here, capsys, text):
     assert cli.main(["report", "fit.json", "out.html"]) == 2
     assert "DataError" in capsys.readouterr().err
     assert not (here / "out.html").exists()
-
-
-def test_a_damaged_fit_is_exit_2(here, capsys):
-    assert cli.main(["fit", "ate.toml", "data.parquet", "--save", "fit.json"]) == 0
-    document = json.loads((here / "fit.json").read_text())
-    document["releases"].popitem()
-    (here / "fit.json").write_text(json.dumps(document))
-    assert cli.main(["report", "fit.json", "out.html"]) == 2
-    assert "damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -483,8 +442,8 @@ def test_an_unexpected_error_shows_a_constant_text(here, capsys, monkeypatch, er
     monkeypatch.setattr(pc, "private", broken)
     assert cli.main(["fit", "ate.toml", "data.parquet"]) == 1
     said = capsys.readouterr()
-    assert said.err == f"privcausal: {cli._SORRY}\n"
-    assert said.out == ""
+    assert said.err.startswith("privcausal: ") and said.err.count("\n") == 1
+    assert CANARY not in said.err and said.out == ""
 
 
 def test_a_fit_that_is_paid_for_is_saved_even_if_its_report_fails(here, capsys, broken):
@@ -538,11 +497,6 @@ def estimate(name: str, spec: str = "ate.toml") -> float:
     with seeded_noise(1):
         assert cli.main(["fit", spec, name, "--save", "fit.json"]) == 0
     return float(pc.load("fit.json").params.iloc[0])
-
-
-@pytest.mark.slow
-def test_csv_and_parquet_give_the_same_fit(here, capsys, frame):
-    assert estimate("data.csv", "spec.toml") == estimate("data.parquet", "spec.toml")
 
 
 @pytest.mark.slow
@@ -715,12 +669,6 @@ def test_differences_in_differences_of_a_file(here, capsys, suffix):
     (here / "did.toml").write_text(DID.replace('unit = "id"', ""))
     assert cli.main(["fit", "did.toml", f"panel.{suffix}"]) == 2
     assert "did() requires the argument unit" in capsys.readouterr().err
-
-
-def test_the_help_names_every_format():
-    said = " ".join(shell("fit", "--help", cwd=ROOT).stdout.split())
-    for suffix in (".parquet", ".feather", ".csv", ".dta", ".sav", ".rds"):
-        assert suffix in said
 
 
 def test_a_report_is_html_and_that_is_told_before_the_fit(here, capsys):

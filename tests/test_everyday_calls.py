@@ -1,11 +1,4 @@
-"""Random calls on the data that people have: each is refused in words, or gives a whole fit.
-
-A fit prints, saves, and has limits of every estimate, whatever the kinds and ends of its columns.
-An outcome with the upper bound 0 once failed after the charge, with all other tests green.
-
-People check the package without noise. There, a fit has all its numbers, and regressions and trials
-have the numbers of statsmodels, to the rounding of the vault's integers.
-"""
+"""Random calls on the data that people have: each is refused in words, or gives a whole fit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Random formulas, schemas, options and frames: declared errors only, before anything is spent.
-
-Nothing in a formula's text is ever run, and what a formula, a bound or a frame is made of decides
-whether there is a fit, not what the rows hold.
-"""
+"""Random formulas, schemas, options and frames: declared errors only, before anything is spent."""
 
 from __future__ import annotations
 

@@ -297,68 +297,12 @@ def test_three_digits_rounded_up(value, rounded):
     assert up(value) == rounded
 
 
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({}, pc.CapabilityError, "n= is missing"),
-    ({"n": 0}, pc.CapabilityError, "n must be a whole number from 10"),
-    ({"n": -5}, pc.CapabilityError, "n must be a whole number"),
-    ({"n": 100.5}, pc.CapabilityError, "n must be a whole number"),
-    ({"n": True}, pc.CapabilityError, "n must be a whole number"),
-    ({"n": float("nan")}, pc.CapabilityError, "n must be a whole number"),
-    ({"n": 10**12}, pc.CapabilityError, "n must be a whole number"),
-    ({"n": "many"}, pc.CapabilityError, "n must be a number or a list"),
-    ({"n": []}, pc.CapabilityError, "n is an empty list"),
-    ({"n": [100, None]}, pc.CapabilityError, "n must be a whole number"),
-    ({"n": 100, "eps": []}, pc.CapabilityError, "eps is an empty list"),
-    ({"n": 100, "eps": 0}, pc.BudgetError, "eps must be a finite number above 0"),
-    ({"n": 100, "eps": [1, "2"]}, pc.BudgetError, "eps must be a finite number above 0"),
-    ({"n": 100, "eps": float("inf")}, pc.BudgetError, "eps must be"),
-    ({"n": 100, "eps": 1e9}, pc.BudgetError, "epsilon must be a number from"),
-    ({"n": 100, "delta": 2}, pc.BudgetError, "delta must be"),
-    ({"n": 100, "width": 0}, pc.CapabilityError, "width must be a finite number above 0"),
-    ({"n": 100, "width": "wide"}, pc.CapabilityError, "width must be"),
-    ({"n": 100, "eps": 1, "width": 1}, pc.CapabilityError, "Give only one of n= and eps="),
-    ({"width": 1}, pc.CapabilityError, "Give only one of n= and eps="),
-    ({"n": 100, "outcome_sd": 6}, pc.CapabilityError, "from 0.001 to 5. A standard deviation"),
-    ({"n": 100, "outcome_sd": 0}, pc.CapabilityError, "outcome_sd must be"),
-    ({"n": 100, "outcome_sd": "2"}, pc.CapabilityError, "outcome_sd must be"),
-    ({"n": 100, "r2": 1}, pc.CapabilityError, "r2 must be a number from 0 to 0.99"),
-    ({"n": 100, "treated": 0}, pc.CapabilityError, "treated must be"),
-    ({"n": 100, "alpha": 0}, pc.CapabilityError, "alpha must be"),
-    ({"n": 100, "power": 1}, pc.CapabilityError, "power must be"),
-    (
-        {"n": 100, "learner": "dml"},
-        pc.CapabilityError,
-        "'regress', 'logit', 'poisson', 'r', 'dr'",
-    ),
-    ({"n": 100, "base": "forest"}, pc.CapabilityError, "Base 'forest' is unknown"),
-    (
-        {"n": 100, "control": pc.Control(shares={"average": 0}), "learner": "r"},
-        pc.CapabilityError,
-        "no average",
-    ),
-    ({"n": 100, "bounds": None, "outcome_sd": None}, pc.CapabilityError, "scale of the outcome"),
-    ({"n": 100, "bounds": None, "outcome_sd": -1}, pc.CapabilityError, "scale of the outcome"),
-]
-
-
-@pytest.mark.parametrize(("options", "error", "words"), BAD)
-def test_bad_input(options, error, words):
-    with pytest.raises(error) as caught:
-        small(**options)
-    assert words in str(caught.value)
-
-
 @pytest.mark.slow
 def test_a_width_too_small():
     with pytest.raises(pc.BudgetError, match=r"No eps gives a half-width of 1e-06 with n=100\."):
         trial(n=100, width=1e-6)
     with pytest.raises(pc.BudgetError, match="No n up to 1,000,000,000 gives"):
         trial(eps=1, width=1e-6)
-
-
-def test_a_formula_with_a_dot_needs_names():
-    with pytest.raises(pc.FormulaError, match="Name the covariates"):
-        pc.plan("Y ~ T | .", n=100, bounds={"Y": (0, 1)})
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -506,15 +450,6 @@ def test_invented_rows_have_the_assumed_law():
     assert explained == pytest.approx(0.3, abs=0.03)
     most = invented(asked, assume(asked, 5.0))
     assert most["Y"].std() == pytest.approx(5.0, rel=0.02)
-
-
-def test_the_lattice_fills_the_cube():
-    points = simulation._lattice(60)
-    assert points.shape == (60, simulation.LATTICE)
-    assert np.allclose(np.sort(points, axis=1), (np.arange(2039) + 0.5) / 2039)
-    for values in (points, (points - 0.5) ** 2):
-        off = np.corrcoef(values) - np.eye(60)
-        assert np.abs(off).max() < 0.05
 
 
 # -- ranges and public rows ------------------------------------------------------------------

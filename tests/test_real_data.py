@@ -1,9 +1,4 @@
-"""Real rows, raw, where they are at hand: the Right Heart Catheterization study (Connors et al.
-1996) and the Get Out the Vote trial (Gerber, Green and Larimer 2008).
-
-The files are not part of the project; without them these tests skip, and nothing else depends on
-them.
-"""
+"""Real rows, if at hand: Right Heart Catheterization (1996) and Get Out the Vote (2008)."""
 
 from __future__ import annotations
 
@@ -94,14 +89,7 @@ def test_undeclared_levels_and_bounds_are_bought(rhc: pd.DataFrame) -> None:
 @needs_gotv
 @pytest.mark.parametrize("bounds", [None, {"voted": (0, 1)}, {"voted": [0, 1]}])
 def test_difference_in_means_of_a_large_trial(bounds: Any) -> None:
-    """0.0813 +- 0.0053 without privacy (HC2); the effect of a letter on voting.
-
-    The noise's sd is below 0.0003 at eps 1 and 0.0016 at eps 0.1, so at eps 0.1 the interval
-    misses the trial's own difference with a chance below 1e-6: that would be a noise of 4.9 sd.
-    Where bounds are bought, the interval also holds what may lie beyond them. That is as wide as
-    the noise in a histogram makes it (1.8 to 4.2 times in 150 fits at eps 0.1), so the width is
-    held to a number for declared bounds alone.
-    """
+    """0.0813 +- 0.0053 without privacy (HC2); at eps 0.1 the noise has an sd of 0.0016 at most."""
     trial = pd.read_parquet(GOTV, columns=["voted", "neighbors"])
     for eps, wider in ((1.0, 1.15), (0.1, 1.5)):
         fit = pc.private("voted ~ neighbors", trial, eps=eps, bounds=bounds, propensity=1 / 6)

@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
+from tied_trees import Stump, tied
 
 import privcausal as pc
 from privcausal.testing import recorded
@@ -28,34 +29,6 @@ def test_the_page_runs() -> None:
 
 
 # -- PrivATE: estimated nuisance models ------------------------------------------------------------
-
-
-class Stump:
-    """A tree of depth one on 0/1 columns; the first of equally good splits wins."""
-
-    def fit(self, x: np.ndarray, y: np.ndarray) -> Stump:
-        splits = []
-        for j in range(x.shape[1]):
-            sides = [y[x[:, j] == v] for v in (0, 1)]
-            low, high = (side.mean() if len(side) else y.mean() for side in sides)
-            loss = ((y - np.where(x[:, j] == 1, high, low)) ** 2).sum()
-            splits.append((round(loss, 6), j, low, high))
-        _, self.column, self.low, self.high = min(splits)
-        return self
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        return np.where(x[:, self.column] > 0.5, self.high, self.low)
-
-
-def tied(n: int, first: float) -> pd.DataFrame:
-    """Two columns explain the outcome equally well, except for one row."""
-    k = n // 8
-    x1 = np.r_[np.tile([0, 0, 1, 1], k), np.ones(4 * k)]
-    x2 = np.r_[np.tile([0, 1, 0, 1], k), np.zeros(4 * k)]
-    t = np.repeat([1.0, 0.0], 4 * k)
-    y = np.where(t == 1, (x1 + x2) / 2, 0.0)
-    y[1] = first  # the one row in which the tables differ
-    return pd.DataFrame({"Y": y, "T": t, "X1": x1, "X2": x2})
 
 
 def published(n: int, first: float) -> tuple[float, float]:

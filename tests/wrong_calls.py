@@ -64,8 +64,7 @@ class Tried:
 
 
 def tried(case: Case, ledger: Any) -> Tried:
-    """Make a wrong call. What is printed counts as said; seconds are of this process alone, since
-    another one may keep the machine busy."""
+    """Make a wrong call. What is printed counts as said; seconds are of this process alone."""
     before, start = len(ledger.history), time.process_time()
     error, said = None, io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -121,6 +120,7 @@ def fitted(call: Any) -> Callable[..., Callable[[Any], Any]]:
 
 
 ate, cate, paper = fitted(pc.private), fitted(pc.privcate), fitted(pc.paper.private)
+reg, dp, tm = fitted(pc.regress), fitted(pc.paper.dpcate), fitted(pc.paper.tm)
 
 
 def bounds(**columns: Any) -> dict[str, Any]:
@@ -412,9 +412,18 @@ def slope(formula: str, estimand: str = "LATE", **options: Any) -> Callable[[Any
     return ate(formula, frame, estimand=estimand, **options)
 
 
+def timed(formula: str = "Surv(days, died) ~ T", **options: Any) -> Callable[[Any], Any]:
+    frame = study(days=1.0 + np.arange(N), died=np.arange(N) % 2)
+    own = {"estimand": "RMST", "horizon": 100, "bounds": {"X1": (0, 10)}}
+    return ate(formula, frame, **(own | options))
+
+
 NUMBERS = {f"Z{i}": np.arange(N) for i in range(4)}  # beside P, and the text of G
 CODED = {"T": _study()["T"].to_numpy() + 1}
-ROBUST = pc.Control(cov_type="HC0")
+ROBUST, BY_G = pc.Control(cov_type="HC0"), pc.Control(cluster="G", max_cluster_rows=9)
+KERNEL, AT = pc.bases.Sklearn.kernel(), {"X1": np.array([2.0, 5.0])}
+GIVEN = pc.bases.Given(*[lambda x: np.full(len(x), 0.5)] * 3)
+NOISE = {"count": 2, "sum": 2}
 local_secret = "a local variable"
 _WIDE = pd.DataFrame({f"V{k}": np.linspace(0, 1, N) for k in range(400)})
 

@@ -43,10 +43,7 @@ TRUE_ATE = 0.5 + 0.2 / 3
 
 
 def fit(learner: Any, base: Any, data: pd.DataFrame, **options: Any) -> Any:
-    """`private` or `privcate` on the study, by the learner's name or option object.
-
-    "difference" is what `private` does without covariates.
-    """
+    """`private` or `privcate` on the study, by the learner's name or option object."""
     options = {"base": base, "eps": 2.0, "bounds": BOUNDS, **options}
     if learner in ("private", "difference"):
         return private("Y ~ T" if learner == "difference" else FORMULA, data, **options)

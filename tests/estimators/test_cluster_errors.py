@@ -15,7 +15,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 import privcausal as pc
-from privcausal.errors import CapabilityError, DataError, PrivcausalError, SchemaError
+from privcausal.errors import SchemaError
 from privcausal.estimators.clusters import cluster_cap, correction
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -304,31 +304,3 @@ def test_the_plan_has_the_stages_of_the_fit(formula: str) -> None:
     ]  # fmt: skip
     low, high = found.conf_int().iloc[0]
     assert (high - low) / 2 < widths[1]  # clusters of seven and a half rows on average
-
-
-REFUSED: dict[str, tuple[Any, str]] = {
-    "no size": (lambda: pc.Control(cluster="village"), "require each other"),
-    "no cluster": (lambda: pc.Control(max_cluster_rows=3), "require each other"),
-    "a size of 0": (lambda: clustered(0), "whole number from 1"),
-    "a list": (lambda: pc.Control(cluster=["village"], max_cluster_rows=3), "name of a column"),  # type: ignore[arg-type]
-    "cov_type": (lambda: pc.Control(cov_type="cluster"), "max_cluster_rows=20"),  # type: ignore[arg-type]
-    "HC0": (lambda: fit(DATA, control=clustered(cov_type="HC0")), "sets the covariance"),
-    "split": (lambda: fit(DATA, "Y ~ T | X", control=clustered(split="crossfit")), "split="),
-    "several": (lambda: fit(DATA, estimand=["ATE", "ATT"]), "Fit several estimands"),
-    "ratio": (lambda: fit(DATA, estimand="RR", bounds={"Y": (0, 1)}), "Fit several estimands"),
-    "PLR": (lambda: fit(DATA, "Y ~ X | T", estimand="PLR"), "'ATE', 'ATT' and 'ATO'"),
-    "effects": (
-        lambda: pc.privcate("Y ~ T | X", DATA, bounds=BOUNDS, control=clustered()), "requires reg",
-    ),
-    "covariate": (lambda: fit(DATA, "Y ~ T | C(village)"), "cannot also be in the formula"),
-    "absent": (lambda: fit(DATA.drop(columns="village")), "'village'"),
-}  # fmt: skip
-DATA = villages("row", 30)
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals_say_what_to_write(case: str) -> None:
-    call, words = REFUSED[case]
-    with pytest.raises(PrivcausalError, match=words) as refused:
-        call()
-    assert isinstance(refused.value, CapabilityError | SchemaError | DataError)

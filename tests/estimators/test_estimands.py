@@ -318,11 +318,6 @@ def test_a_plan_that_finds_nothing_names_its_estimand() -> None:
     assert np.isinf(plan.terms["half-width to"]).all()
 
 
-def test_a_learner_of_effects_by_covariates_has_no_other_average() -> None:
-    with pytest.raises(pc.CapabilityError, match="requires learner='private'"):
-        pc.plan(FORMULA, n=100, bounds=BOUNDS, learner="r", estimand="ATT")
-
-
 # -- rare treatments ---------------------------------------------------------------------------
 
 

@@ -200,47 +200,8 @@ def test_every_source_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(set(found.values())) == 1
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"formula": "lemp ~ treat"}, "neither covariates"),
-    ({"formula": "log(lemp) ~ 1"}, "neither covariates"),
-    ({"groups": ["treat"]}, "no groups="),
-    ({"base": "linear"}, "Omit base="),
-    ({"control": pc.Control(split="crossfit")}, "Use split='full'"),
-    ({"control": pc.Control(cov_type="HC0")}, "Omit cov_type="),
-    ({"control": pc.Control(cluster="state", max_cluster_rows=9)}, "cluster="),
-    ({"control_group": "later"}, "control_group= must be"),
-    ({"cohort": None, "formula": "lemp ~ treat", "control_group": "notyettreated"}, "cohort="),
-    ({"cohort": 3}, "must be column names"),
-    ({"cohort": "lemp"}, "cannot also be the unit"),
-    ({"eps": 0.1}, "too few units to compare any two cohorts"),
-    ({"periods": [2003]}, "Name all periods"),
-    ({"periods": [2004, 2003, 2005]}, "ascending"),
-    ({"bounds": {"first.treat": [0, 2004, 2006]}}, "requires numeric bounds"),
-    ({"bounds": {"lemp": (0, 12)}}, "requires the levels"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": (0, 2007)}}, "requires the levels"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2000, 2004]}}, "does not come after"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2004, 2009]}}, "Only one level"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [2004, 2006, 2007]}}, "No comparison"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": ["0", "2003"]}}, "No comparison"),
-    (
-        {"periods": [2003, 2005, 2007], "bounds": {**BOUNDS, "first.treat": ["2004", "2005"]}},
-        "between",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_refusals_before_any_charge(options: Any, words: str, tmp_path: Path) -> None:
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=9)
-    frame = mpdta().assign(treat=0, state=1)
-    with pytest.raises(PrivcausalError, match=words):
-        study(frame, **{"ledger": ledger, **options})
-    assert not len(ledger.history)
-
-
 def test_twice_the_epsilon_that_a_refusal_names_gives_estimates() -> None:
-    """Of 500 units, 309 and 131 are in two cohorts. Detection then needs 63 of them, and the noise
-    sd is 21: the smaller one is 3.2 sds above."""
+    """Of 500 units the smaller cohort has 131; detection needs 63, at a noise sd of 21."""
     with pytest.raises(pc.BudgetError, match="For 4 cohorts of equal size") as refused:
         study(mpdta(), eps=0.1)
     enough = re.search(r"eps=([\d.]+)\. No budget was spent", str(refused.value))
@@ -294,10 +255,7 @@ def drifted(rng: np.random.Generator, slope: float, seed: int) -> Any:
 
 @pytest.mark.slow
 def test_pretrends_keep_their_power_and_their_size() -> None:
-    """Clipping takes little from the test; its size is at most 5%.
-
-    Of 40 panels without drift, 12 rejections or more have a probability below 1e-6 at a size of 5%.
-    """
+    """At a size of 5%, 12 rejections or more in 40 panels have a probability below 1e-6."""
     rng = np.random.default_rng(3)
     rejected, lost = 0, []
     for seed in range(40):
@@ -314,10 +272,7 @@ def test_pretrends_keep_their_power_and_their_size() -> None:
 
 @pytest.mark.slow
 def test_the_drift_of_a_pretrend_test_is_rejected_four_times_in_five() -> None:
-    """Of 40 panels, 16 rejections or fewer have a probability below 1e-6 at a power of 80%.
-
-    At half of the drift the power is 24%, and 27 rejections or more have such a probability.
-    """
+    """At a power of 80%, 16 rejections of 40 have a chance below 1e-6; at 24%, 27 or more do."""
     rng = np.random.default_rng(4)
     drift = drifted(rng, 0.0, 0).pretrends().drift
     whole, half = (

@@ -188,33 +188,6 @@ def test_labels_of_treatment_and_instrument() -> None:
     assert other.params.equals(one.params)
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"estimand": "ATE"}, "require each other"),
-        ({"formula": "Y ~ T | A"}, r"Write pc.private\('Y ~ T"),
-        ({"estimand": ["ATE", "LATE"]}, "cannot be combined|require each other"),
-        ({"groups": ["A >= 0"]}, "cannot be combined with groups="),
-        ({"formula": "Y ~ T | A | Z ~ T"}, "after the last bar"),
-        ({"formula": "Y ~ T | A | T ~ Z * B"}, "one column name"),
-        ({"formula": "Y ~ T | A | T ~ Z + Z"}, "written twice"),
-        ({"formula": "Y ~ T | A | T ~ Z + B", "propensity": 0.5}, "no propensity="),
-        ({"formula": "Y ~ T | 1 | T ~ Z + B"}, "require covariates"),
-        ({"formula": "Y ~ T | A | T ~ A"}, "another role"),
-        ({"bounds": BOUNDS | {"Z": ["a", "b", "c"]}}, "Instrument 'Z' must be binary"),
-        ({"bounds": BOUNDS | NUMBERS, "propensity": 0.5}, "no propensity="),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(pc.PrivcausalError, match=match):
-        fit("two values", rows("two values", 50), **options)
-
-
-def test_privcate_has_no_instruments() -> None:
-    with pytest.raises(pc.PrivcausalError, match="require each other"):
-        pc.privcate(FORMULA, rows("two values", 50), bounds=BOUNDS)
-
-
 def test_controls_of_their_own_stand_before_the_first_stage() -> None:
     read = pc.request.formula.CausalFormula.parse("Y ~ T | A | B | T ~ Z")
     assert (read.instruments, [str(t) for t in read.controls]) == (("Z",), ["B"])

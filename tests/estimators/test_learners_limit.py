@@ -21,9 +21,7 @@ from privcausal.testing import zero_noise
 
 SIZE = 2000
 GRID = 5e-5
-"""Features and weights enter moments rounded to 2^-16 of their bounds. Over 2,000 rows an entry of
-a Gram of mean size 1 errs by about 2^-16 / sqrt(2000), and a coefficient by that times the
-condition number, at most some 30 here: 1e-5; five times that is allowed."""
+"""Five times what rounding to 2^-16 moves a coefficient over 2,000 rows at a condition of 30."""
 
 
 @lru_cache
@@ -60,8 +58,7 @@ class Rows:
 
     @property
     def centre(self) -> float:
-        """What scores are centred at: the mean, in the released population, of the effect before
-        a constant moved it to the average."""
+        """The mean effect in the released population, before a constant moved it to the average."""
         estimate = self.fitted.estimate
         tau: Any = self.arm.tau
         if estimate.effect is not None:
@@ -89,11 +86,7 @@ def row_weights(features: Any, phi: Any) -> Any:
 
 @pytest.mark.parametrize("learner", ["r", "s", "t"])
 def test_the_effect_is_weighted_least_squares_of_residuals(learner: str) -> None:
-    """min sum w ((Y - eta) - (T - e) tau(x))^2, as a regression of (Y - eta) / (T - e).
-
-    In the arms of S and T it is Y - eta with weights |T - e|, by the Gram of both together: what
-    tells them from R is what they shrink.
-    """
+    """min sum w ((Y - eta) - (T - e) tau(x))^2, as a regression of (Y - eta) / (T - e)."""
     fitted = noiseless(learner)
     at = Rows(fitted, study(SIZE))
     found = fitted.estimate.effect.pieces[0]
@@ -133,10 +126,7 @@ def test_dr_is_weighted_least_squares_of_the_score() -> None:
 @pytest.mark.parametrize("learner", ["private", "r", "dr", "t", "x"])
 @pytest.mark.parametrize("base", ["gam", "linear"])
 def test_average_is_the_aipw_mean(learner: str, base: str) -> None:
-    """centre + mean(psi - centre) / mean((T - e)^2 / (e (1 - e))), the mean balance being near 1.
-
-    The sums are exact to 2^-30 of the bounds.
-    """
+    """centre + mean(psi - centre) / mean((T - e)^2 / (e (1 - e))), exact to 2^-30 of bounds."""
     fitted = noiseless(learner, base)
     at = Rows(fitted, study(SIZE))
     expected = at.centre + (at.aipw - at.centre).mean() / at.balance.mean()

@@ -588,10 +588,7 @@ def test_what_an_estimator_has_learned_is_not_handed_on() -> None:
 
 @pytest.mark.parametrize("transform", ["dr", "r", "s"])
 def test_a_row_that_becomes_incomplete_changes_one_row(transform: str) -> None:
-    """Replay under substitution: the estimators' tables are as long, and differ in one row.
-
-    What they learn is frozen, so that only the transform of the rows is compared.
-    """
+    """Replay under substitution: the estimators' tables are as long, and differ in one row."""
     data = study(400)
     row = dict.fromkeys(("Y", "T", "X1", "X2"), 1.0)
     tables = [data.assign(G=data["G"].astype(object)) for _ in range(3)]

@@ -45,10 +45,7 @@ def fit(kind: str, data: pd.DataFrame, **options: Any) -> Any:
 
 @pytest.mark.parametrize("kind", TREATMENTS)
 def test_without_noise_it_is_least_squares(kind: str) -> None:
-    """Frisch and Waugh (1933): all slopes jointly, with the sandwich as their covariance.
-
-    Where no row is weighed down for the length of its features: that is put out of force.
-    """
+    """Frisch and Waugh (1933): all slopes jointly, with the sandwich as their covariance."""
     data = study(kind, 1500)
     ols = smf.ols("Y ~ T + X1 + X2", data).fit(cov_type="HC0")
     own = [name for name in ols.params.index if name.startswith("T")]
@@ -176,20 +173,3 @@ def test_the_slope_of_two_arms_is_the_ato(options: dict[str, Any], labels: Any) 
     assert one.params.index[0] == "ATO"
     pd.testing.assert_frame_equal(one.tidy(), two.tidy())
     assert str(one.summary()) == str(two.summary())
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"estimand": "ATT"}, "must be binary.*estimand='ATE' or 'PLR'"),
-        ({"estimand": "PLR", "propensity": 0.5}, "no propensity="),
-        ({"estimand": "PLR", "formula": "Y ~ T"}, "requires covariates"),
-        ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "cannot be combined with groups="),
-        ({"estimand": ["ATE", "PLR"]}, "cannot be combined"),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], match: str) -> None:
-    data = study("several arms", 50)
-    asked = {"formula": FORMULA, "bounds": BOUNDS | TREATMENTS["several arms"], **options}
-    with pytest.raises(pc.PrivcausalError, match=match):
-        pc.private(asked.pop("formula"), data, **asked)

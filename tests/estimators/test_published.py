@@ -19,10 +19,10 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
+from tied_trees import Stump, tied
 
 import privcausal as pc
 from privcausal.testing import recorded, zero_noise
-from privcausal.vault import published as mechanism
 
 BASE = pc.bases.Sklearn(LogisticRegression(), LinearRegression())
 FORMULA = "Y ~ T | X1 + C(G)"
@@ -153,40 +153,6 @@ def test_the_variance_is_never_negative() -> None:
 # -- neighbours: where the claim fails, and where it does not -----------------------------------
 
 
-class Stump:
-    """A regression tree of depth one on 0/1 columns; the first of equal splits wins."""
-
-    def fit(self, x: Any, y: Any) -> Stump:
-        splits = []
-        for j in range(x.shape[1]):
-            sides = [y[x[:, j] == v] for v in (0, 1)]
-            low, high = (side.mean() if len(side) else y.mean() for side in sides)
-            loss = ((y - np.where(x[:, j] == 1, high, low)) ** 2).sum()
-            splits.append((round(loss, 6), j, low, high))
-        _, self.column, self.low, self.high = min(splits)
-        return self
-
-    def predict(self, x: Any) -> Any:
-        return np.where(x[:, self.column] > 0.5, self.high, self.low)
-
-
-def tied(n: int, first: float) -> pd.DataFrame:
-    """Among the treated both columns explain Y = (X1 + X2) / 2 equally well, but for one row.
-
-    Its outcome decides the split. The untreated have other covariates, so the mean of mu_1 over
-    all rows depends on it: 5/8 or 3/8, for every n.
-    """
-    k = n // 8
-    x1, x2 = (
-        np.r_[np.tile([0, 0, 1, 1], k), np.ones(4 * k)],
-        np.r_[np.tile([0, 1, 0, 1], k), np.zeros(4 * k)],
-    )
-    t = np.repeat([1.0, 0.0], 4 * k)
-    y = np.where(t == 1, (x1 + x2) / 2, 0.0)
-    y[1] = first  # at (0, 1)
-    return pd.DataFrame({"Y": y, "T": t, "X1": x1, "X2": x2})
-
-
 CELLS = {"Y": (0, 1), "X1": (0, 1), "X2": (0, 1)}
 
 
@@ -200,10 +166,7 @@ def real_epsilon(one: Any, other: Any, delta: float) -> float:
 
 
 def test_estimated_nuisances_break_the_claim() -> None:
-    """Two tables that differ in one outcome: the real epsilon is above 30 where 1 is claimed.
-
-    No randomness: exact answers and noise scales of the mechanism itself, n far above the minimum.
-    """
+    """Two tables that differ in one outcome: the real epsilon is above 30 where 1 is claimed."""
     calls = []
     for first in (0.0, 1.0):
         with recorded(0) as noise:
@@ -220,11 +183,7 @@ def test_estimated_nuisances_break_the_claim() -> None:
 
 @pytest.mark.slow
 def test_private_nuisances_do_not_move_with_a_row() -> None:
-    """The same tables, nuisances from the other half: the estimate moves by a score over n.
-
-    Replayed: every answer about the nuisances is the first table's, and none of the exact answers
-    about them moves if the row lies in the effect's half.
-    """
+    """The same tables, nuisances from the other half: the estimate moves by a score over n."""
     options: dict[str, Any] = {
         "bounds": CELLS, "propensity": 0.5, "base": "gam",
         "formula": "Y ~ T | X1 + X2",
@@ -410,63 +369,6 @@ def test_the_minimum_is_that_of_each_share(tmp_path: Path) -> None:
 # -- what is refused, before anything is spent ---------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"split": "disjoint"}, pc.CapabilityError, "has no argument split="),
-        ({"neighbors": "add_remove"}, pc.CapabilityError, "has no argument neighbors="),
-        ({"unit": "pid"}, pc.CapabilityError, "has no argument unit="),
-        ({"groups": ["G"]}, pc.CapabilityError, "has no argument groups="),
-        (
-            {"propensity": "p", "bounds": BOUNDS | {"p": (0.2, 0.8)}},
-            pc.CapabilityError,
-            "column of known propensities",
-        ),
-        ({"bounds": {"Y": (-1, 3), "X1": (0, 10)}}, pc.SchemaError, "cannot estimate bounds.*'G'"),
-        (
-            {"bounds": {"Y": (-1, 3), "G": ["a", "b"]}},
-            pc.SchemaError,
-            "cannot estimate bounds.*'X1'",
-        ),
-        ({"shares": {"effect": 1.0}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"shares": {"variance": 0}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"shares": {"nuisance": 0.5}}, pc.BudgetError, "Use effect, variance"),
-        ({"shares": {"effect": 0.5, "variance": 0.4}}, pc.BudgetError, "must sum to 1"),
-        ({"shares": {"effect": True}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"delta": 1e-12}, pc.BudgetError, "too small to be divided"),
-        ({"below_minimum": "run"}, pc.CapabilityError, "below_minimum='run' is unknown"),
-        ({"base": KernelRidge()}, pc.CapabilityError, "Base of type KernelRidge is unknown"),
-    ],
-)
-def test_refused(options: Any, error: type[Exception], words: str, unspent: Any) -> None:
-    frame = study().assign(pid=range(600), p=0.5)
-    with pytest.raises(error, match=words):
-        paper(frame, **{"base": BASE, "ledger": unspent, **options})
-
-
-def test_other_estimands_are_refused() -> None:
-    from privcausal.estimators.budget import Undeclared
-    from privcausal.estimators.published import Published
-    from privcausal.request.formula import CausalFormula
-    from privcausal.request.request import Budget, Request
-
-    for estimand in ("ATT", "ATO"):
-        request = Request(
-            CausalFormula.parse(FORMULA), pc.Schema(BOUNDS), Budget(1.0), estimand=estimand,
-            mode="paper",
-        )  # fmt: skip
-        with pytest.raises(pc.CapabilityError, match=f"does not support estimand='{estimand}'"):
-            Published().plan(request, BASE, Undeclared((), ()))
-
-
-def test_privcate_takes_no_estimators() -> None:
-    for learner in ("r", "dr", "s", "t", "x"):
-        with pytest.raises(pc.CapabilityError, match="only pc"):
-            pc.privcate(FORMULA, study(), learner=learner, base=BASE, bounds=BOUNDS)
-    with pytest.raises(pc.CapabilityError, match="only pc"):
-        pc.private("Y ~ T", study(), base=BASE, bounds=BOUNDS)
-
-
 def test_no_proven_call_takes_a_published_mechanism(tmp_path: Path) -> None:
     """Or its claim would be called proven, and charged to a ledger that refuses it."""
     from privcausal.estimators.published import (
@@ -495,18 +397,8 @@ class Nothing(BaseEstimator):
         (KernelRidge(), KernelRidge(), r"propensity=.*KernelRidge does not have predict_proba"),
         (Nothing(), KernelRidge(), "Nothing does not have fit and predict_proba"),
         (LogisticRegression(), Nothing(), r"outcome=.*Nothing does not have fit and predict"),
-        (
-            LogisticRegression,
-            KernelRidge(),
-            r"an object, not a class. Write LogisticRegression\(\)",
-        ),
-        (None, KernelRidge(), "NoneType does not have"),
-        (MLPClassifier(verbose=True), KernelRidge(), "prints information about the rows"),
-        (
-            make_pipeline(MLPClassifier(verbose=1)),
-            KernelRidge(),
-            "prints information about the rows",
-        ),
+        (MLPClassifier(verbose=True), KernelRidge(), "prints information about"),
+        (make_pipeline(MLPClassifier(verbose=1)), KernelRidge(), "prints information about"),
     ],
 )
 def test_estimators_are_checked_when_they_are_named(
@@ -572,21 +464,13 @@ def test_one_arm_alone_and_tiny_tables_are_noise_and_no_error(
     assert np.isfinite(fit.params).all() and (fit.bse > 0).all()
 
 
-def test_the_mechanism_has_a_floor_of_rows() -> None:
-    assert mechanism.FEWEST_ROWS == 3  # ln 1 = 0 would be no noise at all
-
-
 # -- against the paper's own numbers ------------------------------------------------------------
 
 
 @pytest.mark.skipif(not RHC.exists(), reason=f"needs {RHC.name}, which is not shipped")
 @pytest.mark.slow
 def test_half_widths_on_rhc_are_those_of_table_2_within_a_factor() -> None:
-    """With nine tenths of the budget for the effect, as the paper's Table 1 has it.
-
-    1.29 times the published one, plus the positive half of the noise on the variance, whose sd is
-    some 0.12 of the squared width: 1.75 times is 10 sd away.
-    """
+    """With Table 1's shares: 1.29 times the published width, plus noise; 1.75 is 10 sd away."""
     frame = pd.read_csv(RHC)
     frame["dth180"] = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
     frame["rhc"] = (frame["swang1"] == "RHC").astype(int)

@@ -86,10 +86,7 @@ CELLS = {(0, 0): (0.31, 0.175, 0.012), (0, 1): (0.49, 0.38, 0.065),
 
 @pytest.mark.slow
 def test_confounded_amounts_that_are_mostly_none() -> None:
-    """A cut of residuals that takes all amounts off is no sign of products of covariates.
-
-    Treatment takes a quarter of the amounts off. Rows and noise are seeded: no false alarms.
-    """
+    """A cut of residuals that takes all amounts off is no sign of products of covariates."""
     shares, chance, some = np.array(list(CELLS.values())).T
     truth = -0.25 * float(shares @ some) * float(np.exp(-2 + 0.7**2 / 2))
     missed, errors = 0, []

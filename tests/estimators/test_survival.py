@@ -13,7 +13,7 @@ from fit_helpers import made_again, missed, private, view_of
 from text_type import TEXT
 
 import privcausal as pc
-from privcausal.errors import CapabilityError, FormulaError, PrivcausalError, SchemaError
+from privcausal.errors import CapabilityError, FormulaError, SchemaError
 from privcausal.estimators.survival import arm_curve, noise_square, scores
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.vault import FollowUp, SurvivalCounts
@@ -149,7 +149,6 @@ def test_results(tmp_path: Path, reloaded: Any) -> None:
     assert "Right-censored" in found.methods
     assert "Robins, J. M. and Rotnitzky, A. (1992)" in found.methods
     assert "the risk of died by days = 100" in view_of(found).headline[0]
-    assert found._outcomes == (0.0, 1.0)
     curves = found.survival(alpha=0.1)
     assert curves[["conf_low", "conf_high"]].stack().between(0, 1).all()
     assert (curves["band_low"] <= curves["conf_low"] + 1e-12).all()
@@ -209,51 +208,16 @@ def test_survival_requires_a_survival_outcome() -> None:
         found.survival()
 
 
-REFUSED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
-    "no horizon": ({"horizon": None}, CapabilityError, "for example horizon=180"),
-    "no event": (
-        {"formula": "days ~ T", "bounds": {"days": (0, 9)}}, CapabilityError, "each other",
-    ),
-    "ATE": ({"estimand": "ATE"}, CapabilityError, "require each other"),
-    "two": ({"estimand": ["RMST", "risk"]}, CapabilityError, "separately"),
-    "after the ATE": ({"estimand": ["ATE", "risk"]}, CapabilityError, "each other"),
-    "groups": ({"groups": ["X >= 0.5"]}, CapabilityError, "separately"),
-    "split": (
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"estimand": ["RMST", "risk"]}, {"groups": ["X >= 0.5"]}, {"weights": "X"},
         {"formula": TIMED + " | X", "control": pc.Control(split="crossfit")},
-        CapabilityError, "separately",
-    ),
-    "clusters": (
-        {"control": pc.Control(cluster="X", max_cluster_rows=3)}, CapabilityError, "cluster=",
-    ),
-    "weights": ({"weights": "X", "formula": TIMED}, CapabilityError, "weights="),
-    "arms": ({"bounds": {"T": ["0", "1", "2"]}}, SchemaError, "must be binary"),
-    "events": ({"bounds": {"died": (0, 3)}}, SchemaError, "Event 'died' must be binary"),
-    "short bounds": ({"bounds": {"days": (0, 100)}}, SchemaError, "Use a horizon below 100"),
-    "negative": ({"bounds": {"days": (-1, 200)}}, SchemaError, "beyond the horizon"),
-    "horizon": ({"horizon": -3}, SchemaError, "positive number"),
-    "text": ({"horizon": "180"}, SchemaError, "positive number"),
-    "infinite": ({"horizon": np.inf}, SchemaError, "positive number"),
-    "huge": ({"horizon": 1e18}, SchemaError, r"1.7e-18 to 5.8e\+17"),
-    "one column": ({"formula": "Surv(days) ~ T"}, FormulaError, "takes two columns"),
-    "three": ({"formula": "Surv(X, days, died) ~ T"}, FormulaError, "takes two columns"),
-    "call": ({"formula": "Surv(log(days), died) ~ T"}, FormulaError, "takes two columns"),
-    "comparison": (
-        {"formula": "Surv(days, died == 2) ~ T"}, FormulaError, r"bounds=\{'died': \[1, 2\]\}",
-    ),
-    "interval": ({"bounds": {"died": (1, 2)}}, SchemaError, r"bounds=\{'died': \['1', '2'\]\}"),
-    "competing": ({"bounds": {"died": [0, 1, 2]}}, SchemaError, "Event 'died' must be binary"),
-    "roles": ({"formula": "Surv(days, T) ~ T"}, FormulaError, "has another role"),
-    "unknown": ({"formula": "Surv(days, dead) ~ T"}, FormulaError, "'dead' is not in the data"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_before_any_charge(name: str, tmp_path: Path) -> None:
-    options, error, text = REFUSED[name]
-    ledger = pc.Ledger(tmp_path / "ledger.db", "trial", eps=2)
-    with pytest.raises(error, match=text):
-        fit(**options, ledger=ledger)
-    assert not len(ledger.history)
+    ],
+)  # fmt: skip
+def test_each_is_fitted_separately(options: dict[str, Any], unspent: Any) -> None:
+    with pytest.raises(CapabilityError, match=r"weights=.*separately"):
+        fit(**options, ledger=unspent)
 
 
 def test_text_events_need_labels() -> None:

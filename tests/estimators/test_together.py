@@ -188,18 +188,6 @@ def test_a_plan_takes_the_list() -> None:
     assert 1 <= plan.table["half-width to"].item() / alone.table["half-width to"].item() <= 1.2
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ([], "name or a list"), (3, "name or a list"), (["ATE", "ATE"], "listed twice"),
-        (["ATE", "XX"], "'XX' is unknown"), (["ATE", "CATE"], "'CATE' is unknown"),
-    ],
-)  # fmt: skip
-def test_unknown_lists_are_refused(asked: Any, said: str) -> None:
-    with pytest.raises(pc.CapabilityError, match=said):
-        fit(asked)
-
-
 @pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
 @pytest.mark.parametrize("bounds", [{}, {"Y": (0, 2)}, {"Y": (-1, 1)}])
 def test_ratios_are_of_risks_only(formula: str, bounds: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from textbook import textbook
 
 import privcausal as pc
 from privcausal import vault
-from privcausal.errors import CapabilityError, SchemaError
+from privcausal.errors import SchemaError
 from privcausal.features.rows import Rows
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.population import WEIGHT_HALF_OCTAVES, WeightLaw
@@ -225,41 +225,6 @@ def test_a_plan_knows_public_weights() -> None:
 
 
 # -- refusals and parts --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "told"),
-    [
-        (
-            {"estimand": "PLR", "bounds": BOUNDS | {"T": (0, 1)}},
-            CapabilityError,
-            "weights= requires",
-        ),
-        ({"control": pc.Control(cov_type="HC0")}, CapabilityError, "slopes"),
-        ({"bounds": {"Y": (-8, 8), "X": (-1, 1)}}, SchemaError, "nonnegative declared bounds"),
-        ({"bounds": BOUNDS | {"w": (-1, 1)}}, SchemaError, "nonnegative declared bounds"),
-        ({"weights": "X"}, SchemaError, "nonnegative declared bounds"),
-        ({"propensity": "w", "bounds": BOUNDS | {"w": (0.1, 0.9)}}, SchemaError, "propensity"),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told):
-        fit(survey(100), **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"learner": "dpcate"},
-        {"learner": "adum"},
-        {"learner": pc.learners.ADUM(noise="gaussian")},
-        {"learner": "tm"},
-        {"learner": "r", "base": "dpebm"},
-    ],
-)
-def test_learners_without_weights(options: dict[str, Any]) -> None:
-    with pytest.raises(CapabilityError, match="weights="):
-        pc.privcate(FORMULA, survey(100), bounds=BOUNDS, weights="w", **options)
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=5))

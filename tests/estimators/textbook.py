@@ -18,10 +18,7 @@ from privcausal.testing import zero_noise
 
 @contextmanager
 def textbook(cut: float | None = None, **priors: float) -> Iterator[None]:
-    """No noise, and no row is cut or limited, or all scores are cut at `cut`.
-
-    With `norm_quantile=1.0`, nor is a row weighed down for the length of its features.
-    """
+    """No noise, and no row is cut or limited, or all scores are cut at `cut`."""
 
     def threshold(extremes: Extremes, *_: Any, **__: Any) -> Cut:
         return Cut(4 * float(extremes.sizes.max()) if cut is None else cut, 0.0)

@@ -222,8 +222,14 @@ def mutated(content: str, rng: np.random.Generator) -> str:
         else:
             holder[key] = copy.deepcopy(VALUES[rng.integers(len(VALUES))])
     with contextlib.suppress(Exception):
-        root["prices"] = serial._prices(serial._made(root["asked"]).planned()[0])
+        return priced(root)
     return json.dumps(root)
+
+
+def priced(root: dict[str, Any]) -> str:
+    """The file with the prices of what it asks."""
+    plan, _ = serial._made(root["asked"]).planned()
+    return json.dumps(root | {"prices": serial._prices(plan)})
 
 
 def _another_list(old: list[Any], rng: np.random.Generator) -> list[Any]:

@@ -4,13 +4,7 @@
     python tests/privacy/hunt.py --cases 200 --first 0    # those of the tests
     python tests/privacy/hunt.py --case 4711      # one case again, in words
 
-A case is drawn by its number: types of the columns, what their cells hold, the source, the call
-(learner, base, split, relation, units, bounds declared or bought), and a neighbour of the table.
-Both tables are fitted, the second on the answers that the first one got. Then the queries must be
-the same to the letter, each exact answer may move by no more than its stated sensitivity, and the
-error, the warnings and every byte of the saved fit must be alike. Looks (overlap, balance) follow
-where the fit has them. Which rows are of one unit is drawn first, and then each unit has a value of
-its own in the unit's column, whatever its type. Cases are not chosen, and none is left out: some
+A case is drawn by its number. Both tables are fitted, the second on the answers of the first. Some
 end in an error, which both tables then have in common.
 """
 
@@ -379,10 +373,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "privcausal.vault.passes.KEEP_NUMBERS": (0, 1 << 25), "privcausal.vault.passes.THREADS": (1, 3),
     "privcausal.vault.sources.stored.STREAM": (16, 1 << 17),
 }  # fmt: skip
-"""Where the number of rows makes a difference to how they are worked on, and to nothing else.
-
-Drawn small, so that small tables cross all borders, and anew for each reading of a table.
-"""
+"""Where the number of rows makes a difference to how they are worked on, and to nothing else."""
 
 
 @contextlib.contextmanager
@@ -594,13 +585,7 @@ LATER = 100_000
 
 
 def hunted(number: int) -> str:
-    """What became of a case: "fitted", or the error that both tables have in common.
-
-    Raises
-    ------
-    AssertionError
-        The tables can be told apart by more than their answers, or an answer moves too far.
-    """
+    """What became of a case: "fitted" or the shared error; AssertionError if the tables differ."""
     case = draw(number)
     with warnings.catch_warnings(), any_sizes(np.random.default_rng(number)) as drawn:
         warnings.simplefilter("ignore")

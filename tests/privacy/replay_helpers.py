@@ -174,10 +174,7 @@ def change(pair: Pair, one: Call, two: Call) -> float:
 
 @dataclass
 class Report:
-    """How much of its budget a pair used, for tests that a bound is not idle.
-
-    `fit` is the first table's, `error` what both end in, if they do.
-    """
+    """How much of its budget a pair used, for tests that a bound is not idle."""
 
     fit: Fit
     share: float = 0.0
@@ -191,12 +188,7 @@ class Report:
 def check(
     pair: Pair, *, texts: bool = False, first: Fit | None = None, refusable: bool = False
 ) -> Report:
-    """Replay `pair`; raises AssertionError where the second fit departs from the first.
-
-    With `texts` also what is printed is compared, and not only what is saved. `first` is the fit
-    of the first table where it was made already: several neighbours of one table need it once.
-    Fits that are refused for want of budget show nothing, and fail unless they are `refusable`.
-    """
+    """Replay `pair` (with `texts`, printed ones too); AssertionError where the fits depart."""
     one = fit(pair.call, pair.held(pair.one)) if first is None else first
     two = fit(pair.call, pair.held(pair.two), aligned(pair, one.calls))
     report = Report(one)
@@ -231,10 +223,7 @@ def check(
 
 
 def same_look(pair: Pair, fitted: Fit, look: str) -> None:
-    """A priced look through the first table's fit at both tables, the second answered as the first.
-
-    Raises AssertionError where the looks differ by more than their exact answers may.
-    """
+    """A priced look through the first fit at both tables; AssertionError if they differ."""
     seen = []
     for table in (pair.one, pair.two):
         frozen = seen[0][0] if seen else None

@@ -1,9 +1,4 @@
-"""A fault at every step on rows: in each function that runs behind the vault's guard, one by one.
-
-The fault's message quotes the canary, as NumPy's and pandas' messages quote values. What comes out
-must be a declared error in constant words, with nothing behind it and no rows in the variables of
-its traceback, and the ledger must hold all of the fit or nothing.
-"""
+"""A fault, which quotes the canary, in each function that runs behind the vault's guard."""
 
 from __future__ import annotations
 
@@ -203,10 +198,7 @@ class Fault(Steps):
 
 @cache
 def steps(*kinds: str) -> dict[str, dict[str, CodeType]]:
-    """The functions of each of the first calls, or of all, that no call before it has run, by name.
-
-    Of statistics on released numbers, which see no rows, every third has to do.
-    """
+    """The functions of each call that none before has run, by name; of statistics a third."""
     found: dict[str, dict[str, CodeType]] = {}
     before: set[CodeType] = set()
     for kind, call in list(CALLS.items())[: len(kinds) or None]:

@@ -21,6 +21,7 @@ from hostile_fits import (
     fitted,
     loaded,
     mutated,
+    priced,
     seen,
     table,
     written,
@@ -63,9 +64,7 @@ def test_noise_and_prices_follow_from_the_request_and_not_from_the_file(agreed: 
     """A file states neither, but may ask for less noise: its price is then higher."""
     fit = loaded(document("cuts"))
     ask = "asked/RowRequest/request/Request/budget/Budget/epsilon"
-    root = json.loads(edited("cuts", ask, 2.0))
-    plan, _ = serial._made(root["asked"]).planned()
-    dearer = loaded(json.dumps(root | {"prices": serial._prices(plan)}))
+    dearer = loaded(priced(json.loads(edited("cuts", ask, 2.0))))
     one, two = fit.budget, dearer.budget
     assert (two["noise_sd"] < one["noise_sd"]).all()
     assert (two["rho"] > one["rho"]).all()

@@ -1,10 +1,4 @@
-"""Neighbours with the same released numbers: everything else must be the same, work included.
-
-As in `test_replay`, the neighbour is fitted on the answers that the first table got. Here it is not
-the saved document that is compared but what stands around it: names, shapes, types, warnings, log
-lines, printed lines, files, JSON keys, HTML and LaTeX to the byte; and how often each function was
-called, so that no loop runs as long as the rows decide.
-"""
+"""Neighbours with the same released numbers: all else is the same, work and output included."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Replay: fit a table, then fit its neighbour on the answers the first one got.
-
-Every query must then be asked again in the same words and at the same price, its exact answer may
-move by no more than the stated sensitivity, the moves of the whole fit together may cost no more
-than its plan, and nothing that leaves the package may differ by a byte. So a row's value reaches
-the outside only through the noisy answers; and these are paid for. No randomness is tested here.
-"""
+"""Replay: a neighbour is fitted on the first table's answers, and nothing else may differ."""
 
 from __future__ import annotations
 
@@ -43,8 +37,7 @@ LEARNERS = ("r", "dr", "s", "t", "x", "auto", "private")
 BASES = ("gam", "linear")
 SPLITS = ("full", "disjoint", "crossfit")
 BASE_OF = {"full": "gam", "disjoint": "linear", "crossfit": "linear"}
-"""For a table of cases in which the base is not the matter: a fit by "linear" takes a third of the
-time, and `test_declared_bounds` has each with each."""
+"""For tables where the base is not the matter: a fit by "linear" takes a third of the time."""
 RELATIONS = ("substitute", "add_remove")
 N = 61
 
@@ -55,11 +48,7 @@ def call(**options: Any) -> dict[str, Any]:
 
 
 def neighbours(relation: str, rows: list[Any], new: Any) -> tuple[Any, Any]:
-    """The last row replaced by `new`, or `new` added as the last.
-
-    Coins of a split go to rows in order, so that only the last row leaves the others' alone; a
-    fit does not depend on the order otherwise.
-    """
+    """The last row replaced by `new`, or `new` added: coins of a split go to rows in order."""
     if relation == "substitute":
         return frame(rows), frame([*rows[:-1], new])
     return frame(rows), frame([*rows, new])
@@ -557,29 +546,6 @@ def test_mixed_objects(relation: str) -> None:
     for options in ({"bounds": BOUNDS | {"G": ["1", "True", "x"]}}, {"bounds": None, "eps": 40.0}):
         made = call(base="linear", neighbors=relation, **options)
         check(Pair("mixed objects", made, data, other))
-
-
-@pytest.mark.parametrize("kind", ["float", "nullable", "polars", "pyarrow", "dict"])
-def test_containers(kind: str) -> None:
-    rows = [*ordinary(40, 10), LOW]
-    one, two = neighbours("substitute", rows, HIGH | {"X1": np.nan, "G": None})
-    check(Pair(kind, call(base="linear"), held(one, kind), held(two, kind)))
-
-
-def held(data: pd.DataFrame, kind: str) -> Any:
-    if kind == "nullable":
-        return data.convert_dtypes()
-    if kind == "polars":
-        import polars as pl
-
-        return pl.from_pandas(data)
-    if kind == "pyarrow":
-        import pyarrow as pa
-
-        return pa.Table.from_pandas(data)
-    if kind == "dict":
-        return {name: data[name].to_numpy() for name in data}
-    return data
 
 
 # -- looks at the data by a fit, and structure -------------------------------------------------

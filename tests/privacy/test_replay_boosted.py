@@ -1,10 +1,4 @@
-"""Replay of fits on base "dpebm": each round is a query of its own, asked of both tables.
-
-As in `test_replay`: the neighbour is fitted on the answers that the first table got. Then every
-round must be asked again in the same words and at the same price, its exact sums may move by no
-more than is stated, the moves of all rounds together may cost no more than the plan, and not a
-byte of what is released may differ.
-"""
+"""Replay of fits on base "dpebm": each round is a query of its own, asked of both tables."""
 
 from __future__ import annotations
 
@@ -17,7 +11,6 @@ from test_replay import corner_pairs, neighbours
 
 import privcausal as pc
 from privcausal.estimators import boosting as boosted
-from privcausal.vault.queries import boosting
 
 LEARNERS: dict[str, Any] = {
     "r": "r",
@@ -122,28 +115,3 @@ def test_bought_bounds(relation: str) -> None:
     )
     one, two = neighbours(relation, ordinary(150, 3), HIGH | {"G": "b"})
     check(Pair("bought", made, one, two))
-
-
-@pytest.mark.slow
-def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target that is not centred, and weights that follow the rows: replay finds both."""
-    rows = [*ordinary(60, 2), LOW]
-    pair = Pair("planted", call(eps=50.0), *neighbours("substitute", rows, HIGH))
-    check(pair)
-    plain = boosting.on_grid
-    with monkeypatch.context() as patch:
-        # the range as bound of a residual that starts from the outcome itself
-        patch.setattr(boosting, "on_grid", lambda v, b, k: plain(v + 100 * b, 200 * b, k) * 200)
-        with pytest.raises(AssertionError):
-            check(pair)
-    with monkeypatch.context() as patch:
-        # what the steps are divided by is the rows' own number
-        original = boosting.Boosting.prepare
-
-        def peeking(self: Any, batch: Any) -> Any:
-            self.weight[:] = self.weight + batch.y[batch.complete].sum()
-            return original(self, batch)
-
-        patch.setattr(boosting.Boosting, "prepare", peeking)
-        with pytest.raises(AssertionError):
-            check(pair)

@@ -1,8 +1,4 @@
-"""Nothing that releases is left out: every learner, base, source, relation and mechanism replays.
-
-`test_replay` and `test_replay_boosted` try the rows; here it is the list that must have no gaps, so
-that a learner, a base or a mechanism which is added later and replayed nowhere fails.
-"""
+"""Nothing that releases is left out: learner, base, source, relation, mechanism."""
 
 from __future__ import annotations
 
@@ -279,8 +275,7 @@ WORKS = {
     "adum": {"gam", "linear"},
     "tm": {"gam", "linear"},
 }
-"""Where there is a fit (cells and kernels have no use for a base of nuisances by default); every
-other pair is refused, and costs nothing."""
+"""Where there is a fit; every other pair is refused, and costs nothing."""
 
 
 @pytest.mark.sample(7)

@@ -130,10 +130,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
 
 
 def other(table: pd.DataFrame) -> pd.DataFrame:
-    """A table of as many rows with nothing else alike: columns shuffled, moved and half missing.
-
-    (Labels stay, as a bought one is asked for by its name.)
-    """
+    """A table of as many rows with nothing else alike: columns shuffled, moved and half missing."""
     rng = np.random.default_rng(5)
     out = {name: rng.permutation(column.to_numpy()) for name, column in table.items()}
     for name, values in out.items():

@@ -1,7 +1,4 @@
-"""A headless Chromium, driven over a pipe in its own protocol: no driver, no port, no network.
-
-https://chromedevtools.github.io/devtools-protocol/
-"""
+"""A headless Chromium, driven over a pipe in its own protocol: no driver, no port, no network."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import matplotlib as mpl
@@ -137,12 +137,15 @@ def test_any_names_and_numbers_can_be_drawn(
     plots.gate_plot(frame, ax=figure.add_subplot())
     with warnings.catch_warnings(action="ignore"):  # of letters that the fonts lack
         figure.savefig(io.BytesIO(), format="svg")  # in the reader's own style
-    plots._picture("a", "", (6.4, 4.8), partial(plots.gate_plot, frame)).svg.encode("utf-8")
+    picture(partial(plots.gate_plot, frame)).encode("utf-8")
+
+
+def picture(plot: Callable[..., object], ident: str = "a") -> str:
+    return plots._picture(ident, 'effect of "age" <b>', (3, 2), plot).svg
 
 
 def svg_of(view_shapes: tuple[Shape, ...], ident: str = "a") -> str:
-    plot = partial(plots.effect_plot, view_shapes[:1])
-    return plots._picture(ident, 'effect of "age" <b>', (3, 2), plot).svg
+    return picture(partial(plots.effect_plot, view_shapes[:1]), ident)
 
 
 def test_svg_repeats_and_carries_no_date_script_or_style_sheet() -> None:

@@ -61,10 +61,7 @@ def placebo(
 
 
 def cells(learner: str, fits: int) -> list[tuple[str, float, str, int]]:
-    """Outcome, share of treated rows, knowledge of the propensity, and seed of some placebos.
-
-    Different learners start at different cells.
-    """
+    """Outcome, share of treated rows, knowledge of the propensity, and seed of some placebos."""
     table = list(itertools.product(OUTCOMES, SHARES, KNOWN))
     first = 11 * sum(map(ord, learner))
     return [(*table[(first + 37 * k) % len(table)], first + k) for k in range(fits)]

@@ -92,15 +92,7 @@ PAIR = rf"\({NUMBER}, {NUMBER}\)-(?:DP|differential privacy)"
 
 
 def check_text(text: str, least: Budget, most: Budget, right: float | None = None) -> set[str]:
-    """Hold each price in `text` against the exact one; what kinds of claims there were.
-
-    Parameters
-    ----------
-    least, most : Budget
-        What was spent and what was asked for: no less may be told, and hardly more than this.
-    right : float, optional
-        How often a guess is right at most.
-    """
+    """Hold each price in `text` against the exact one; what kinds of claims there were."""
     text = re.sub(r"\$(?:([\d.]+) \\times )?10\^\{(-?\d+)\}\$", _power, text)  # LaTeX
     tags = r"<[^>]+>|" if "</" in text else ""
     flat = " ".join(re.sub(rf"{tags}\\_|\$|\\[a-z]+", " ", text).split())

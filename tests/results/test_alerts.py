@@ -162,10 +162,6 @@ def test_undeclared_levels_are_used_without_their_level_and_told() -> None:
     assert "levels" not in whole.alerts
 
 
-def test_an_arm_of_a_trial_that_is_absent() -> None:
-    assert "arm" in told(rows(chance=1.0), "Y ~ T").alerts
-
-
 WITHOUT_ONE_ARM: dict[str, Any] = {
     "known": lambda d: pc.private("Y ~ T | X", d, bounds=BOUNDS, propensity=0.5),
     "cells": lambda d: pc.privcate("Y ~ T | C(G)", d, bounds=BOUNDS, learner="adum"),
@@ -317,8 +313,7 @@ def test_a_factor_without_a_level_is_not_adjusted_for_and_says_so() -> None:
 
 
 def test_estimated_levels_that_lack_rows_are_told_with_the_rarest_that_can_be_found() -> None:
-    """Of 4,000 rows, 400 have a level of their own: 5.4 sds of the noise below the limit of 50. The
-    share of these rows has an sd of 0.3 points."""
+    """400 of 4,000 rows have a level of their own: 5.4 noise sds below 50; share's sd 0.3."""
     labels = np.repeat(["a", "b", *map(str, range(400))], [2400, 1200, *[1] * 400])
     few, all_found = rows().assign(G=labels), rows().assign(G=np.repeat(["a", "b"], 2000))
     bounds = {name: BOUNDS[name] for name in ("Y", "X")}
@@ -470,12 +465,6 @@ def test_complete_rows_are_those_that_were_released(formula: str) -> None:
     assert head["Treated (noisy)"] == f"{found.treated:.0%}"
     declared = private(formula, rows(), bounds=pc.Schema(BOUNDS, complete=True), seed=1)
     assert "Complete" not in str(declared.summary(full=True))
-
-
-@pytest.mark.slow
-def test_they_are_saved(reloaded: Any) -> None:
-    fit = CASES["levels"]()
-    assert reloaded(fit).alerts == fit.alerts
 
 
 # -- promises that are worth little ----------------------------------------------------------------

@@ -55,10 +55,7 @@ def test_they_are_bounds_of_the_next_fit() -> None:
 
 @pytest.mark.parametrize(("rare", "further"), [(0, False), (300, True)])
 def test_further_labels_are_a_level_if_there_is_a_sign_of_them(rare: int, further: bool) -> None:
-    """300 rows with labels of their own, or none, of 3,000: 8 noise sds, chance of a failure .02.
-
-    The noise is fixed.
-    """
+    """300 rows of 3,000 with labels of their own, or none: 8 noise sds; fixed noise."""
     data = frame().assign(ward=lambda d: [f"r{k}" if k < rare else w for k, w in enumerate(d.ward)])
     fit = private(
         "recovery ~ programme | C(ward)", data, eps=4, bounds={"recovery": (0, 100)}, seed=2

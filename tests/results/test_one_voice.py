@@ -1,8 +1,4 @@
-"""Groups, projection, effects by modifier and the average of one printed table say one thing.
-
-Groups that partition the rows agree with the average exactly. The others are estimates of their
-own: they differ by no more than their noise, and less as the budget grows.
-"""
+"""Groups, projection, effects by modifier and the average of one printed table say one thing."""
 
 from __future__ import annotations
 
@@ -22,8 +18,7 @@ BOUNDS: dict[str, Any] = {
 }  # fmt: skip
 LEARNERS = ("r", "dr", "s", "t", "x", "dpcate")
 FAR = 4.5
-"""Standard errors of a difference; of some 200 that follow a normal law, one in 700 runs has it.
-Noise is seeded, so that a run that passes always does."""
+"""Standard errors of a difference: one in 700 of some 200 normal ones; the noise is seeded."""
 
 
 @lru_cache
@@ -51,10 +46,7 @@ def of(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def differences(fit: Any) -> dict[str, tuple[float, float]]:
-    """What is said twice in the printed table: the difference, and its standard error at most.
-
-    (The sd of each is added as if they were independent; they share their rows, and so err alike.)
-    """
+    """What is said twice in the printed table: the difference, and its standard error at most."""
     view = view_of(fit)
     found: dict[str, tuple[float, float]] = {}
 

@@ -40,8 +40,7 @@ WHOLE = {
     "implementation": "preprocessing_and_hyperparameter_tuning mechanisms justification",
     "administrative": "sources registry_authors",
 }
-"""Fields of a whole record at tier 3 by the registry's schema (opendp/deployments-registry-data at
-3e9c812, July 2026), all but `notes`; no others are allowed."""
+"""All fields but `notes` at tier 3, by opendp/deployments-registry-data at 3e9c812."""
 
 CHOICES = {
     "variant_name": {"Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP", "Custom"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-import re
 from itertools import product
 from typing import Any
 
@@ -159,65 +158,6 @@ def clipped_study(seed: int) -> pd.DataFrame:
     return pd.DataFrame({"Y": rng.exponential(3 + t, 3000), "T": t, "X": x})
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            lambda fit: fit.conf_int(level=0.9),
-            "conf_int() has no argument level=. Write alpha=0.05 for",
-        ),
-        (
-            lambda fit: fit.summary(digits=3),
-            "summary() has no argument digits=. Its arguments are alpha, full, labels",
-        ),
-        (
-            lambda fit: fit.save(filename="fit.json"),
-            "save() has no argument filename=. Write path=",
-        ),
-        (lambda fit: fit.label(nam="a"), "label() has no argument nam=. Write name= instead"),
-        (
-            lambda fit: fit.cov_params(robust=True),
-            "cov_params() has no argument robust=. It has no arguments",
-        ),
-        (
-            lambda fit: fit.contrast(),
-            "contrast() requires the argument asked. Write contrast(asked)",
-        ),
-        (
-            lambda fit: fit.contrast("ATE").as_latex(title="a"),
-            "as_latex() has no argument title=. Its arguments are caption, label",
-        ),
-        (
-            lambda fit: fit.summary().to_word(file="a"),
-            "to_word() has no argument file=. Write path=",
-        ),
-        (lambda fit: fit.sensitivity().bounds(r2=0.1), "bounds() has no argument r2="),
-        (
-            lambda fit: pc.compare([fit], level=0.9),
-            "compare() has no argument level=. Write alpha=",
-        ),
-        (
-            lambda _: pc.Ledger("l.db", "a", epsilon=1),
-            "Ledger() has no argument epsilon=. Write eps=1.0",
-        ),
-        (
-            lambda _: pc.Ledger("l.db", "a"),
-            "Ledger() requires the argument eps. Write Ledger(path, dataset, eps)",
-        ),
-        (
-            lambda _: pc.Control(clip=0.1),
-            "Control() has no argument clip=. Its arguments are split, propensity_clip",
-        ),
-        (lambda _: pc.learners.ADUM(cell=3), "ADUM() has no argument cell=. Write cells= instead"),
-        (lambda _: pc.load(), "load() requires the argument path. Write load(path)"),
-    ],
-)
-def test_wrong_keywords_of_methods_are_answered(call: Any, words: str) -> None:
-    with pytest.raises(CapabilityError) as refused:
-        call(proven_average())
-    assert str(refused.value).startswith(words)
-
-
 def test_every_public_method_refuses_an_unknown_keyword(tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "l.db", "a", eps=1)
     plan = pc.plan(FORMULA, n=1000, eps=1, bounds=BOUNDS, base="linear")
@@ -231,19 +171,3 @@ def test_every_public_method_refuses_an_unknown_keyword(tmp_path: Any) -> None:
                     getattr(thing, name)(tea=1)
                 seen += 1
     assert seen > 40
-
-
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
-        ("r.docx", "fit.summary().to_word('r.docx')"),
-        ("r.tex", "fit.summary().as_latex()"),
-        ("r.md", "fit.summary().as_markdown()"),
-        ("r.pdf", "print the page to PDF"),
-        ("r.csv", "Write fit.report('r.html')"),
-    ],
-)
-def test_a_report_is_html(name: str, instead: str, tmp_path: Any) -> None:
-    with pytest.raises(CapabilityError, match=re.escape(instead)):
-        proven_average().report(tmp_path / name)
-    assert not list(tmp_path.iterdir())

@@ -1,11 +1,4 @@
-"""Rows on which a network's hidden units are at their kinks, and what must hold of them there.
-
-At a kink the last bit of a sum decides whether a unit counts, so that a gradient which depends on
-the rows beside it jumps there by several clipping norms.
-
-``python network_checks.py FILE`` prints how many of NumPy's optional instructions are in use, and a
-hash of gradients and weights, which must be the same for all of them and any number of threads.
-"""
+"""Rows at kinks of hidden units; `python network_checks.py FILE` prints hashes, always the same."""
 
 from __future__ import annotations
 

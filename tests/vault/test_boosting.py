@@ -211,8 +211,7 @@ def test_all_rounds_cost_what_their_stage_has(relation: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_noise_it_solves_the_normal_equations(kind: str) -> None:
-    """After many rounds without noise no bin has a residual left: what least squares, weighted
-    least squares and logistic regression on the bins' indicators are defined by."""
+    """Without noise no bin has a residual left, which defines the three regressions."""
     s = study("substitute")
     data = table([row for row in random_rows(600, 3) if np.isfinite(row["Y"])])
     made, rounds = boostings(s)[kind], 1500

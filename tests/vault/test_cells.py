@@ -1,7 +1,4 @@
-"""Sums by cell and arm: law, neighbours, limits, SQL to the bit, and audits of the paper's scale.
-
-Random tests have a false alarm with probability 1e-6 each.
-"""
+"""Sums by cell and arm: law (false alarms: 1e-6), neighbours, limits, SQL to the bit, audits."""
 
 from __future__ import annotations
 
@@ -177,10 +174,7 @@ def test_no_row_moves_clusters_by_more_than_stated(law: Any, relation: Any, rows
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_printed_noise_fails_for_outcomes_from_five_to_ten(relation: Any) -> None:
-    """Two tables of one row's difference lose 1.5 (added) and 3 times (replaced) the epsilon.
-
-    Both by their exact sums and the scale of the noise, and from draws of a real fit's noise.
-    """
+    """Two tables of one row's difference lose 1.5 (added) and 3 times (replaced) the epsilon."""
     made, epsilon = PrintedCells(PARTITION, Outcome(5.0, 10.0)), 4.0
     far = {"Y": 10.0, "T": 1.0, "X": 0.0, "G": "a", "W": 0.0, "B": 0.0}
     rows = [far, far | {"X": 1.0}], [far, far | {"X": -1.0}]
@@ -364,12 +358,7 @@ def loglik(values: Vector, exact: Vector, scale: Vector) -> Vector:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("lo", "hi"), [(0.0, 1.0), (5.0, 10.0)])
 def test_audit_of_counts_and_sums(lo: float, hi: float, relation: str) -> None:
-    """Draws of the release as it leaves the vault, told apart by the likelihood ratio.
-
-    The proven scales pass at the stated epsilon. The paper's pass only for outcomes in [0, 1] where
-    a row is added, being twice too large for a centred sum there; they are too small for
-    [5, 10] (1.5 epsilon), and where a row is replaced (2 and 3 epsilon).
-    """
+    """Draws of the release as it leaves the vault, told apart by the likelihood ratio."""
     epsilon, n = 1.0, 24_000
     half, middle = 0.5 * (hi - lo), 0.5 * (lo + hi)
     one, two = worst(lo, hi, relation)

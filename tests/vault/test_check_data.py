@@ -167,8 +167,8 @@ domains = st.sampled_from(
 def test_findings_are_what_the_vault_does(values, domain):
     """A row is found exactly where the vault changes its value or takes it for missing."""
     text = all(v is None or isinstance(v, str) for v in values)
-    source = open_source({"x": np.array(values, dtype=object if text else float)})
-    found = lines(pc.check_data({"x": source.rows._frame["x"].to_native()}, bounds={"x": domain}))
+    data = pd.DataFrame({"x": np.array(values, dtype=object if text else float)})
+    source, found = open_source(data), lines(pc.check_data(data, bounds={"x": domain}))
     number = isinstance(domain, pc.Interval) or (
         isinstance(domain, pc.Binary) and domain.labels is None and not text
     )

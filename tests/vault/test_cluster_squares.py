@@ -268,7 +268,7 @@ def test_sources_without_an_order_are_refused_before_any_charge(tmp_path: Any) -
 def test_the_number_of_clusters_has_no_cost(cap: float, relation: Any) -> None:
     """The weight of the count makes a row that is alone as costly as any other row."""
     order = replace(query(study(relation), cap, groups=False), most=1)
-    one, k, beta = float(ONE), float(order._cap), float(order.weights[-1])
+    one, k, beta = float(ONE), float(int(cap * ONE)), float(order.weights[-1])
     alone = 2 * k * one if relation == "substitute" else one**2
     assert np.hypot(alone, beta) == pytest.approx(order.sensitivity(relation), rel=1e-9)
     assert beta > 0

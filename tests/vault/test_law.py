@@ -1,9 +1,4 @@
-"""What leaves the vault is the exact answer plus noise of exactly the stated size.
-
-Every test draws real noise, as it leaves. A false alarm has probability 1e-6 in each
-(Kolmogorov-Smirnov or binomial, two-sided); the same draws must fail at a scale 30 % off, which
-8,000 of them do but for a chance below 1e-6.
-"""
+"""What leaves the vault is the exact answer plus noise of the stated size (false alarms: 1e-6)."""
 
 from __future__ import annotations
 
@@ -58,12 +53,7 @@ def mu_at(eps: float) -> float:
 
 @pytest.mark.slow
 def test_a_million_releases_of_two_tables_keep_to_the_claim() -> None:
-    """Of one number that has all of (1, 1e-5), on tables as far apart as may be.
-
-    The likelihood ratio is monotone in the number, and its best threshold is halfway between the
-    two sums. A claim that is 8 % too small in epsilon is refuted but for a chance of 1e-4: at the
-    rates of such noise, counts that are both 2.7 sds to the claim's advantage refute it.
-    """
+    """At (1, 1e-5); 2.7 sds of both counts refute an epsilon 8% too small, but for 1e-4."""
     frame = pd.DataFrame({"Y": [0, 1] * 10, "T": [0, 0, 1, 1] * 5})
     fit = pc.private("Y ~ T", frame, eps=1, delta=DELTA, bounds={"Y": [0, 1]})
     (stage,) = fit.plan.stages

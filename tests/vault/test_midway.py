@@ -1,7 +1,4 @@
-"""Passes that end before their time: the ledger stays charged, the error is clear, nothing hangs.
-
-A fit is broken where it hurts most: after the charge, in the middle of the rows.
-"""
+"""Passes that end before their time: the charge stays, the error is clear, nothing hangs."""
 
 from __future__ import annotations
 

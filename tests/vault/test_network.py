@@ -1,7 +1,4 @@
-"""Networks by DP-SGD: gradients, clipping, what one row moves, and the accountant.
-
-No randomness is tested here but the noise's scale.
-"""
+"""Networks by DP-SGD: gradients, clipping, what one row moves, and the accountant."""
 
 from __future__ import annotations
 
@@ -237,8 +234,7 @@ def worst_for_products() -> list[Any]:
 @pytest.mark.parametrize("n", [2, 128])
 @pytest.mark.parametrize("new", [{"Y": None}, {"x0": 1.0, "x1": -1.0}])
 def test_at_kinks_one_row_moves_a_step_by_its_own_gradients(n: int, new: dict[str, Any]) -> None:
-    """All rows alike, and all units at their kinks: where the others' gradients depended on how
-    many rows there are, one that is incomplete moved the sum by 4 clipping norms, of 2 stated."""
+    """All rows alike, and all units at their kinks: one row moves no other's gradient."""
     names = [f"x{k}" for k in range(KINKS)]
     formula = "Y ~ T | " + " + ".join(names)
     call: dict[str, Any] = {
@@ -318,10 +314,7 @@ def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: Any) -> None:
-    """Half of epsilon and of delta each (Theorem 1), and all of both for the second stage.
-
-    The halves are disjoint: the total is that of one. A step's coins pick 128 of a half's rows.
-    """
+    """Half of epsilon and delta for each nuisance (Theorem 1), all for the second stage."""
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
     options = {"propensity": 0.5} if known else {}
     data = rows(400)
@@ -369,26 +362,3 @@ def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
             if a.query.name == "network of the outcome"
         )
     assert moved == 6
-
-
-REFUSED: dict[str, dict[str, Any]] = {
-    "add_remove": {"neighbors": "add_remove"},
-    "disjoint": {"control": pc.Control(split="disjoint")},
-    "groups": {"groups": ["X1 >= 0.5"]},
-    "shares": {"control": pc.Control(shares={"effect": 0.5})},
-    "bought": {"bounds": {"Y": (-1, 8)}},
-    "another learner": {"learner": "r"},
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_refusals_cost_nothing(what: str, tmp_path: Any) -> None:
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9)
-    with pytest.raises(CapabilityError):
-        fit(rows(50), ledger=ledger, **REFUSED[what])
-    assert ledger.spent.epsilon == 0
-
-
-def test_epochs_are_a_whole_number() -> None:
-    with pytest.raises(CapabilityError, match="epochs"):
-        NN(epochs=0)

@@ -1,7 +1,4 @@
-"""The noise source: the right law at every scale, fresh each time, and honest about tests.
-
-Random tests have a false alarm with probability 1e-6 each.
-"""
+"""The noise source: the right law at every scale, fresh each time, and honest about tests."""
 
 from __future__ import annotations
 

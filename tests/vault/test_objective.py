@@ -1,7 +1,4 @@
-"""Objective perturbation: the law of its vector, its minimum, and what is claimed of exact numbers.
-
-Random tests raise a false alarm with probability 1e-6.
-"""
+"""Objective perturbation: the law of its vector, its minimum, its claim (false alarms: 1e-6)."""
 
 from __future__ import annotations
 

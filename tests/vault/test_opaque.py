@@ -49,7 +49,7 @@ BOUNDS = {"Y": (0, 1), "X1": (0, 1), "X2": ["a", "b"]}
 @cache
 def sealed_objects() -> dict[str, Any]:
     """One of each sealed class, caught where the package makes it."""
-    from vault_helpers import mechanisms, random_rows, study, table
+    from vault_helpers import batches, mechanisms, random_rows, study, table
 
     s = study("substitute")
     vault = s.vault(table(random_rows(9, 0)), s.plan(["s"]))
@@ -59,7 +59,7 @@ def sealed_objects() -> dict[str, Any]:
     return {
         "Vault": vault,
         "Passes": vault._passes,
-        "Batch": vault._passes._batches[0],
+        "Batch": batches(vault)[0],
         "RawColumn": column,
         "Source": source,
         "Memory": source.rows,

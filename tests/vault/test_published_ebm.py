@@ -35,11 +35,7 @@ def learned(weighting: Any, weight: Any) -> Any:
 
 @pytest.mark.parametrize("weighting", ["published", "interpret"])
 def test_each_weighting_is_its_formula(weighting: str) -> None:
-    """A round moves a bin's score s by lr sum w (y - s) / D.
-
-    So after R rounds it is (1 - (1 - lr W / D)^R) times the weighted mean, W being the sum of the
-    bin's weights, and D = W (interpret) or the number of its rows (published).
-    """
+    """R rounds move a score by 1 - (1 - lr W / D)^R of the way; D is W (interpret) or the rows."""
     x, target, weight = table()
     expected = []
     for value in (0.0, 1.0):
@@ -93,11 +89,7 @@ def test_a_version_without_its_place_is_refused() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.slow
 def test_the_printed_error_of_the_r_learner(seed: int) -> None:
-    """Setup A, 4,000 rows, epsilon 4: the authors' repository has 0.234; interpret today 1.3 to 8.
-
-    The median of five fits, since now and then a small |T - e| makes a range, and so the noise,
-    several times as large. Most fits are within 0.15 and 0.3.
-    """
+    """Setup A, epsilon 4: the authors' repository has 0.234; interpret today 1.3 to 8."""
     test = pc.datasets.niu("A", 2000, 99)
 
     def error(weighting: Any) -> float:

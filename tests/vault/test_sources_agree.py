@@ -153,11 +153,7 @@ SETTINGS = (
 
 
 def strange(frame: pd.DataFrame) -> duckdb.DuckDBPyConnection:
-    """A database with these rows in which no function, operator or text means what it should.
-
-    Every function of DuckDB is a macro that gives 7, other tables have the names of the vault's,
-    texts are compared under a collation, and settings change the arithmetic.
-    """
+    """A database with these rows in which no function, operator or text means what it should."""
     connection = duckdb.connect()
     connection.register("seen", frame)
     connection.execute("CREATE TABLE rows AS SELECT * FROM seen")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from vault_helpers import Study, random_rows, study, table
+from vault_helpers import Study, batches, random_rows, study, table
 
 from privcausal import testing
 from privcausal.errors import CapabilityError
@@ -32,7 +32,7 @@ def split(size: int, neighbors: Any, entropy: int = 5, **units: Any) -> Any:
 
 
 def parts(s: Study, data: Any, stages: list[str]) -> Any:
-    return s.vault(data, s.plan(stages))._passes._part
+    return np.concatenate([batch.part for batch in batches(s.vault(data, s.plan(stages)))])
 
 
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])

@@ -324,7 +324,6 @@ def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, limits: Any) -
         assert pc.private("Y ~ T | X1", file, **options).params.notna().all()
 
 
-@pytest.mark.slow
 def test_units_and_marks_are_sealed(tmp_path: Path) -> None:
     file = open_path(rows_of_units(tmp_path / "t.parquet"))
     for held in (file, file.marks("pid", 1, None)):

@@ -1,7 +1,4 @@
-"""The same integers before noise, wherever rows live and however they are cut into blocks.
-
-`slow_sums` are the definitions, in int64 and row-major order: what the fast sums must equal.
-"""
+"""The same integers before noise, wherever rows live and however they are cut into blocks."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from privcausal import testing
 from privcausal.errors import BudgetError, CapabilityError, DataError
 from privcausal.features.basis import row_weights
 from privcausal.features.rows import Rows
-from privcausal.vault import Source, open_source
+from privcausal.vault import Source, open_source, open_vault
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
 from privcausal.vault.queries.moments import Cross, Gram, OutlierSums, row_scale
@@ -315,9 +312,13 @@ def test_the_watch_is_told_shares_only_where_the_number_of_rows_is_public() -> N
     rows = table(random_rows(50, 6))
     for neighbors, public in (("substitute", True), ("add_remove", False)):
         s = study(neighbors)
-        vault = s.vault(rows, s.plan(["gram"]))
         seen: list[Any] = []
-        vault._progress.watch = lambda *told, seen=seen: seen.append(told)
+
+        def watch(*told: Any, seen: list[Any] = seen) -> None:
+            seen.append(told)
+
+        vault = open_vault(open_source(rows), s.plan(["gram"]), None, "run", watch)
+        s.set_layout(vault, groups=False)
         with testing.zero_noise():
             vault.release("gram", mechanisms(s)["gram"])
         assert seen == [("gram", None, "rows"), ("gram", 1.0 if public else None, "rows")]

@@ -36,6 +36,7 @@ from privcausal.vault import (
     ColumnHistograms,
     Cross,
     CutScore,
+    FollowUp,
     Gram,
     ImputedEffect,
     InstrumentScores,
@@ -58,6 +59,7 @@ from privcausal.vault import (
     SlopeSums,
     Source,
     SurveyWeight,
+    SurvivalCounts,
     TreatedScore,
     Vault,
     open_source,
@@ -477,6 +479,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
     windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)
     found["arm sums"] = ArmSums(windows, 0, 0, s.neighbors)
     found["arm sums of two values"] = ArmSums(windows, 0, 0, s.neighbors, squares=False)
+    found["survival counts"] = SurvivalCounts(FollowUp("B", 3.0))
     found["arm sums, groups"] = ArmSums(windows, len(s.groups), len(GROUPS), s.neighbors)
     return found
 
@@ -522,10 +525,7 @@ class Answer:
 def answers(
     s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None, *, ahead: bool = False
 ) -> dict[str, Answer]:
-    """Exact answers of every mechanism on one table, as the vault sees them.
-
-    With `ahead`, all sums are gathered first, in one pass.
-    """
+    """Exact answers of every mechanism on one table; with `ahead`, gathered first, in one pass."""
     chosen = {**mechanisms(s), **raw_mechanisms()} if wanted is None else dict(wanted)
     chosen = dict(sorted(chosen.items(), key=lambda item: needs_groups(item[1])))
     with testing.recorded() as recorder, warnings.catch_warnings():
