@@ -390,7 +390,7 @@ class Extremes:
         return out
 
 
-MEAN_FACTOR, LOCAL_FACTOR = 2.0, 4.0
+MEAN_FACTOR = 2.0
 """Largest mean outcome, relative to its estimate, if it limits what is clipped: overall, and at a
 point if noisy counts of the scores show the tail, too. By hand."""
 
@@ -528,7 +528,7 @@ def score_cut(
     # detected amounts among zeros are not clipped
     start = max(start, look.reach * unit if look and sparse else 0.0)
     cuts = ranges.cuts_between(min(start, largest), largest)
-    most = grown * extremes.excess(cuts / grown, MEAN_SDS * noise_per_cut, LOCAL_FACTOR)
+    most = grown * extremes.excess(cuts / grown, MEAN_SDS * noise_per_cut, MEAN_FACTOR)
     over, square = beyond(cuts)
     for row, (arm, side) in enumerate(zip(sizes.arms, sizes.sides, strict=True)):
         over[row] = np.minimum(over[row], most[arm, int(side > 0)])
