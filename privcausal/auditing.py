@@ -869,8 +869,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "regression": {
         "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
     },
-    "logit": {"learner": "logit", "formula": "Y ~ X", "bounds": {"Y": [0, 1], "X": (0, 1)}},
-    "poisson": {"learner": "poisson", "formula": "Y ~ X"},
+    "logit": {
+        "learner": "logit", "formula": "Y ~ X", "bounds": {"Y": [0, 1], "X": (0, 1)}, "rows": 100,
+    },
+    "poisson": {"learner": "poisson", "formula": "Y ~ X", "rows": 100},
     "event study": {
         "learner": "did", "formula": "Y ~ 1", "unit": "id", "time": "year", "cohort": "first",
         "periods": [1, 2, 3], "bounds": {"Y": (0, 1), "first": [0, 2, 3]}, "eps": 20.0,

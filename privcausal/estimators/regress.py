@@ -798,7 +798,7 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
 
 # -- generalized linear models -----------------------------------------------------------------
 
-MOST_ODDS, MOST_LOG, LEAST_PART = 6.0, 4.0, 0.01
+MOST_ODDS, MOST_LOG, LEAST_PROPORTION = 6.0, 4.0, 0.01
 """Log odds are clipped to [-6, 6], and logarithms of means to 4 around the overall one. The
 overall share of a value is at least a hundredth."""
 
@@ -840,11 +840,12 @@ def _linked(state: first_stages.FitState, first: _FirstStep) -> _FirstStep:
     linear = np.linalg.solve(turn.T, first.fit.coef)
     mean, outcome = first.mean + float(linear[0]), state.outcome
     if state.request.estimand == "logit":
-        mean = min(max(mean, LEAST_PART), 1 - LEAST_PART)
+        mean = min(max(mean, LEAST_PROPORTION), 1 - LEAST_PROPORTION)
         family, scale = Family("logit", -MOST_ODDS, MOST_ODDS), 1.0
         centre = float(logit(mean))
     else:
-        mean = max(mean, LEAST_PART * first.mean, LEAST_DEVIATION * LEAST_PART * outcome.hi)
+        least = max(first.mean, LEAST_DEVIATION * outcome.hi)
+        mean = max(mean, LEAST_PROPORTION * least)
         centre = math.log(mean)
         family = Family("poisson", centre - MOST_LOG, centre + MOST_LOG)
         scale = first.fit.scale / math.sqrt(mean)  # the root of the dispersion

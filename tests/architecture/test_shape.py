@@ -16,13 +16,13 @@ from trees import FILES, PACKAGE, tree
 
 import privcausal as pc
 
-MOST_FUNCTIONS = 48.0
+MOST_FUNCTIONS = 45.2
 """Of 1,000 lines. A ratchet: it goes down with what is written, to 42."""
 
 MOST_FILES = 116
 """A ratchet too, to 115."""
 
-LONGEST_WAY = {"functions": 685, "files": 53, "depth": 33}
+LONGEST_WAY = {"functions": 640, "files": 53, "depth": 33}
 """Of a warm fit by learner "r". A ratchet, to 500 functions in 36 files, 28 deep."""
 
 SHARED = {"private", "dpcate"}
