@@ -542,8 +542,7 @@ def poisson(
     Parameters
     ----------
     formula, data, control, weights, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
-        As for `logit`. The outcome's lower bound is 0. It need not be a count, nor its variance
-        equal to its mean.
+        As for `logit`. The outcome's lower bound is 0. It may have fractions, and any variance.
 
     Returns
     -------

@@ -134,7 +134,7 @@ def target(
     e = parts[0].e
     if estimand.by_rest:  # scores that divide by 1 - e limit it
         e = functions.Capped(e, 1 - state.clip)
-    tilted = _target(state, centre, scores, mass, e, nuisances[0])
+    tilted = _target(state, centre, scores, mass, replace(nuisances[0], e=e))
     return replace(tilted, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 
@@ -160,7 +160,7 @@ def average_target(
     mass = None
     if state.propensity is None and state.weights is None:
         mass = by_fold(vault.OfTreatment("balance", n.e, state.clip) for n in nuisances)
-    average = _target(state, centre, scores, mass, nuisances[0].e, nuisances[0], within)
+    average = _target(state, centre, scores, mass, nuisances[0], within)
     if tau is None or not len(state.linear):
         return average
     # the projection of tau on the linear terms
@@ -200,9 +200,9 @@ def arm_target(
     limits = state.outcome, state.clip, treated, centre
     scores: list[Any] = [vault.ArmScore(n, *limits) for n in nuisances]
     if not several:
-        return _target(state, centre, scores, mass, nuisances[0].e, nuisances[0], within)
+        return _target(state, centre, scores, mass, nuisances[0], within)
     scores = [vault.OfArm(score, arm) for score in scores]
-    mean = _target(state, centre, scores, mass, nuisances[0].e, nuisances[0], within)
+    mean = _target(state, centre, scores, mass, nuisances[0], within)
     return replace(mean, mass_spread=SAME_MASS_SD, arm=arm)
 
 
@@ -211,15 +211,15 @@ def _target(
     centre: float,
     scores: Sequence[Score],
     mass: Transform | None,
-    e: Function,
-    means: functions.NuisanceTriple,
+    nuisances: functions.NuisanceTriple,
     within: Outcome | None = None,
 ) -> Target:
-    """Target from the scores of each fold; extremes use one fold's score and its propensity `e`.
+    """Target from the scores of each fold; extremes use one fold's score and its `nuisances`.
 
     Survey weights multiply scores and masses.
     """
-    outcome, rows, p, law = within or state.outcome, state.rows, e(state.rows), state.weights
+    outcome, rows, law = within or state.outcome, state.rows, state.weights
+    p, *means = nuisances.values(rows)
     if law is not None:
         weight = vault.SurveyWeight(law.column, law.top)
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
@@ -231,7 +231,7 @@ def _target(
         np.stack([1 - p, p]),
         (float(ends.min()), float(ends.max())),
         ends,
-        np.clip((np.stack([means.mu0(rows), means.mu1(rows)]) - outcome.lo) / width, 0.0, 1.0),
+        np.clip((np.stack(means) - outcome.lo) / width, 0.0, 1.0),
     )
     score = by_fold(scores)
     return Target(centre, score, mass, extremes, weighted=law is not None)

@@ -159,6 +159,20 @@ class ATO(Tilted):
         return vault.OfTreatment("overlap", k.e, k.soft_clip, scale)
 
 
+@dataclass(frozen=True)
+class Linked(Estimand):
+    """Coefficients of a generalized linear model; the `name` is the scale that they change."""
+
+    over: str = ""
+    ratio: str = ""
+    reading: str = ""
+    overlap: str = ""
+    # `predicted`, `axis`: this scale in sentences on predictions, and on plots
+    predicted: str = ""
+    axis: str = ""
+    exponential: str = ""  # Of a coefficient
+
+
 ESTIMANDS: dict[str, Estimand] = {
     "CATE": ATE(
         "conditional average treatment effect", "Private Conditional Average Treatment Effect"
@@ -221,8 +235,20 @@ ESTIMANDS: dict[str, Estimand] = {
     ),
     "risk": ATE("average effect on the risk", "Private Effect on the Risk of an Event"),
     "OLS": Estimand("best linear prediction", "Private Linear Regression", "", "", "", ""),
-    "logit": Estimand("log odds", "Private Logit Regression", "", "", "", ""),
-    "poisson": Estimand("logarithm of the mean", "Private Poisson Regression", "", "", "", ""),
+    "logit": Linked(
+        "log odds",
+        "Private Logit Regression",
+        predicted="predicted log odds of the outcome",
+        axis="log odds",
+        exponential="odds ratio",
+    ),
+    "poisson": Linked(
+        "logarithm of the mean",
+        "Private Poisson Regression",
+        predicted="logarithm of the predicted outcome",
+        axis="log mean",
+        exponential="rate ratio",
+    ),
 }
 
 

@@ -25,7 +25,7 @@ from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering
 from privcausal.prices import as_typed
 from privcausal.request import schema as domains
 from privcausal.request.plan import Assumptions, Plan
-from privcausal.request.request import COHORTS, Request
+from privcausal.request.request import COHORTS, GENERALIZED, Request
 from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Vault, simulate, single_blas_thread
@@ -121,7 +121,7 @@ class Planner:
 
     def __post_init__(self) -> None:
         source = self.assumed.scale_source
-        if self.request.estimand in ("logit", "poisson") and source == "bounds":
+        if self.request.estimand in GENERALIZED and source == "bounds":
             source = "outcome_sd"  # coefficients do not depend on the outcome's scale
         ends = RANGE_ENDS[self.request.regression][source]
         vars(self).update(ends=ends)

@@ -33,6 +33,7 @@ from privcausal.estimators.averages import with_weights
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Step
 from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
+from privcausal.estimators.estimands import Linked
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant, Family
@@ -54,6 +55,7 @@ from privcausal.inference.ranges import (
 )
 from privcausal.inference.regression import likelihoods
 from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import GENERALIZED
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
 from privcausal.typing import Mask, Matrix, Vector
@@ -697,8 +699,8 @@ class _FirstStep:
     Q = `square` is the squared norm of the sizes of whitened features. The response
     was clipped at `reach`. `natural` maps coefficients of the features to natural ones, and
     `params` are the natural coefficients of the fit. `mean` is the mean outcome. `sparse`: most
-    outcomes are at single values. A row has the weight (`unit` root)^2. `start` is that of a
-    generalized linear model, whose coefficients the fit then has.
+    outcomes are at single values. A row has the weight (`unit` root)^2. `start` belongs to a
+    generalized linear model; the fit then has its coefficients.
     """
 
     features: FeatureMap
@@ -833,7 +835,7 @@ def _linked(state: first_stages.FitState, first: _FirstStep) -> _FirstStep:
     1989, section 2.5). The columns are whitened under these weights.
     """
     sizes, turn = first.fit.usual, first.fit.turn
-    # The columns of the synthetic population are made white, as those of the rows are.
+    # The columns of the synthetic population become white, like the columns of the rows.
     u = np.asarray(state.rows.phi(first.features)) @ turn.T
     u[:, 1:] -= u[:, 1:].mean(axis=0)
     u[:, 1:] = u[:, 1:] @ _whitening(u[:, 1:].T @ u[:, 1:] / len(u), None).T
@@ -1139,17 +1141,18 @@ def _alerts(
     delta: Vector,
 ) -> dict[str, str]:
     alerts, outcome, start = dict[str, str](), state.request.formula.outcome, first.start
-    if start is not None and start.family.name == "logit":
+    two = start is not None and start.family.name == "logit"
+    if start is not None and two:
         if min(first.mean, 1 - first.mean) * estimate.size < FEW_EVENTS:
             alerts["events"] = RARE_EVENTS.format(outcome=outcome, few=FEW_EVENTS)
-        far = np.abs(start.eta + start.u @ delta - logit(min(max(first.mean, 1e-6), 1 - 1e-6)))
-        if np.mean(far >= MOST_ODDS) > SEPARATED_SHARE:
+        middle = float(logit(min(max(first.mean, 1e-6), 1 - 1e-6)))
+        distance = np.abs(start.eta + start.u @ delta - middle)
+        if np.mean(distance >= MOST_ODDS) > SEPARATED_SHARE:
             alerts["separation"] = SEPARATION.format(outcome=outcome)
-    two = start is not None and start.family.name == "logit"
     if law.far > LONG_SHARE and not state.unlimited and not two:
         # Advise the logarithm if the outcome is not negative and not a logarithm already.
         amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.mean
-        amount = amount and start is None
+        amount &= start is None
         logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", outcome)
         advice = LOGARITHM if amount and not logged else OTHERWISE
         alerts["tail"] = LONG_TAIL.format(outcome=outcome, advice=advice)
@@ -1244,7 +1247,7 @@ class LeastSquares(Learner):
         sd, groups = super().counted(plan)  # A mean compares no groups: a row changes one count.
         if not plan.request.formula.terms:
             sd, groups = sd / np.sqrt(2.0), 1
-        if plan.request.estimand != "OLS":
+        if plan.request.estimand in GENERALIZED:
             # Newton's step divides by moments: the largest eigenvalue of their noise, for rows of
             # twice the usual squared norm p, is 4 p^1.5 noise sds, over the number of rows.
             p = 1 + len(plan.request.formula.terms)
@@ -1255,7 +1258,7 @@ class LeastSquares(Learner):
     def run(self, fit: first_stages.Fit) -> words.Estimate:
         state = first_stages.prepare(fit, linear_terms=False)
         first = _first_step(state)
-        if state.request.estimand != "OLS":
+        if state.request.estimand in GENERALIZED:
             first = _linked(state, first)
         averages = _second_step(state, first)
         return state.finished(state.design, state.population, averages=averages)
@@ -1267,16 +1270,19 @@ class LeastSquares(Learner):
         linear = request.estimand == "OLS"
         r2 = np.nan if estimate.averages is None else estimate.averages.r2
         explained = f"{r2:.3f}" if np.isfinite(r2) else "hidden by noise"
-        shown = linear and estimate.averages is not None
+        shown, scale = linear and estimate.averages is not None, words.words_of(request)
+        reading = [COEFFICIENT_READING]
+        if isinstance(scale, Linked):
+            reading.append(EXPONENTIALS.format(scale=scale.name, ratio=scale.exponential))
         return words.Description(
             title=cls.title if linear else "Newton's step",
             rows=(
                 ("Covariance", request.cov_type),
                 *((("R-squared (noisy)", explained),) if shown else ()),
             ),
-            reading=(COEFFICIENT_READING, *(() if linear else (EXPONENTIALS[request.estimand],))),
+            reading=tuple(reading),
             assumptions=(
-                PROJECTION if linear else LINKED,
+                PROJECTION if linear else MOMENTS_OF_MEAN,
                 *(() if robust else (HOMOSKEDASTIC,)),
                 CLIPPED_ROWS,
                 *(() if linear else (ONE_STEP,)),
@@ -1302,11 +1308,7 @@ COEFFICIENT_READING = (
     "the others. A coefficient is a causal effect only if no other variable confounds its column."
 )
 
-EXPONENTIALS = {
-    "logit": "Coefficients are changes of the log odds; their exponentials are odds ratios.",
-    "poisson": "Coefficients are changes of the logarithm of the mean; their exponentials are rate "
-    "ratios.",
-}
+EXPONENTIALS = "Coefficients are changes of the {scale}; their exponentials are {ratio}s."
 
 LONG_TAIL = (
     "{outcome!r} has a long tail, or its bounds are far too wide. Intervals are wide, because they "
@@ -1346,15 +1348,15 @@ PROJECTION = (
     "The outcome need not be linear in the columns."
 )
 
-LINKED = (
+MOMENTS_OF_MEAN = (
     "Coefficients are those for which each column has the same mean product with the outcome as "
     "with the fitted mean (quasi-maximum likelihood). The mean need not have this form."
 )
 
 ONE_STEP = (
     "Newton's step is made once. Half of its curvature, computed in a synthetic population of the "
-    "released moments, counts as an error. Log odds are limited to 6, and logarithms of means to 4 "
-    "around that of the overall mean."
+    "released moments, counts as an error. Log odds are between -6 and 6. Logarithms of means "
+    "differ from that of the overall mean by at most 4."
 )
 
 HOMOSKEDASTIC = (

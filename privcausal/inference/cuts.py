@@ -368,8 +368,8 @@ class Extremes:
 
         (|score| - cut)+ is convex in the outcome. Among all outcomes with a given mean, those at
         the two ends therefore lose most. The share of all rows at an end is at most `MEAN_FACTOR`
-        times that of the estimated overall mean, plus `doubt`. These rows may be those with the
-        largest scores, since the mean of rows with rare propensities may be far from its estimate.
+        times the share that the estimated overall mean implies, plus `doubt`. These rows may have
+        the largest scores, because the mean outcome of rows with rare propensities is uncertain.
         The share at each point is at most `local` times the estimate.
         """
         if self.ends is None or self.means is None:

@@ -488,7 +488,7 @@ def effective_range(
     The range covers the cells that are distinguishable from noise. It is stretched from their
     median until at most `SHARE_BEYOND` of the rows can lie beyond an end, by the tail condition.
     If more rows may lie beyond the detected cells than in them, these cells are not a middle whose
-    tails could meet a condition; the range is then that of the usual distributions which fit the
+    tails could meet a condition; the range then follows from the usual distributions that fit the
     counts. The result is the declared range if the effective range is close to a point, or wider
     than half the declared range.
 

@@ -39,7 +39,8 @@ Special = Literal["CATE", "OLS", "logit", "poisson", "ATT(g, t)"]
 """Estimands that are not averages of `private`."""
 
 COHORTS: Special = "ATT(g, t)"
-REGRESSIONS: tuple[Special, ...] = ("OLS", "logit", "poisson")
+GENERALIZED: tuple[Special, ...] = ("logit", "poisson")
+REGRESSIONS: tuple[Special, ...] = ("OLS", *GENERALIZED)
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
 OF_MEANS: tuple[OfMeans, ...] = ("means", *RATIOS)

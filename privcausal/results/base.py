@@ -23,7 +23,7 @@ from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
-from privcausal.request.request import COHORTS, Request
+from privcausal.request.request import COHORTS, GENERALIZED, Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
 from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.results import frames
@@ -62,7 +62,7 @@ def written_call(
         elif request.estimand == "CATE":
             name = "privcate"
             options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
-        robust = "pc.Control(cov_type='HC0')" if name in ("logit", "poisson") else "pc.Control()"
+        robust = "pc.Control(cov_type='HC0')" if name in GENERALIZED else "pc.Control()"
         specific = [("control", _option(control, {}, "pc"), robust)]
     if base != bases.BASES["gam"] and not request.regression:
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")

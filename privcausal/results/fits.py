@@ -18,8 +18,10 @@ from scipy.stats import ncx2
 from privcausal.errors import CapabilityError, write
 from privcausal.estimators import diagnostics, slopes, survival
 from privcausal.estimators.difference import PLACES
+from privcausal.estimators.estimands import Linked
+from privcausal.estimators.words import words_of
 from privcausal.features.functions import Family
-from privcausal.features.rows import read_points, warn_beyond
+from privcausal.features.rows import Rows, read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
 from privcausal.report import document, plots, tables
@@ -31,7 +33,7 @@ from privcausal.request.request import COHORTS, Budget
 from privcausal.request.schema import Binary, Interval, level_names
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name, part_words, set_words, view_of
-from privcausal.typing import Frame
+from privcausal.typing import Frame, Matrix
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
@@ -307,8 +309,9 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
             outcome = survival.measured(request) or outcome_name(request, self.estimate.schema)
-            scale = {"logit": "log odds of ", "poisson": "log mean of "}.get(request.estimand, "")
-            return named.rename_axis(scale + tables.relabelled(outcome, labels))
+            words = words_of(request)
+            axis = f"{words.axis} of " if isinstance(words, Linked) else ""
+            return named.rename_axis(axis + tables.relabelled(outcome, labels))
 
         request = self.plan.request
         skip = self._lead if request.regression else 0  # the intercept
@@ -552,14 +555,20 @@ class RegressionResult(Result):
         design = estimate.design
         rows, present, index = read_points(design, design.variables, newdata, None)
         warn_beyond(design, newdata)
-        x = np.ones((len(rows), 1 + len(design)))
-        for j, column in enumerate(design.columns, 1):
-            x[:, j] = column.middle + rows.scaled(design)[:, j - 1] / column.per_unit
+        x = self._regressors(rows)
         predicted = effects.contrasted(self._averages, x, np.zeros(len(x)))
         return frames.Prediction(
             present[:, None],
             lambda alpha: pd.DataFrame(predicted.columns(frames.quantile(alpha)), index),
         )
+
+    def _regressors(self, rows: Rows) -> Matrix:
+        """The intercept and the columns of rows, in natural units, shape (n, k)."""
+        x = np.ones((len(rows), 1 + len(self.estimate.design)))
+        scaled = rows.scaled(self.estimate.design)
+        for j, column in enumerate(self.estimate.design.columns, 1):
+            x[:, j] = column.middle + scaled[:, j - 1] / column.per_unit
+        return x
 
     @property
     def rsquared(self) -> float:
@@ -688,14 +697,16 @@ class GeneralizedResult(RegressionResult):
         ...
         """
         view = self._view(frames.check_alpha(alpha))
-        if exponentiate and view.effects is not None:
+        words = words_of(self.plan.request)
+        if exponentiate and view.effects is not None and isinstance(words, Linked):
             effects = view.effects.copy()
-            kind = "Odds" if self.plan.request.estimand == "logit" else "Rate"
             for column in ("estimate", "conf_low", "conf_high"):
                 effects[column] = np.exp(effects[column])
             for column in {"std_error", "max_bias", "se_sampling"} & {*effects.columns}:
                 effects[column] *= effects["estimate"]
-            view = replace(view, effects=effects, title=f"{view.title}: {kind} Ratios")
+            view = replace(
+                view, effects=effects, title=f"{view.title}: {words.exponential.title()}s"
+            )
         return self._summarized(view, full, labels, title, yname, xname)
 
     def get_prediction(self, newdata: Frame) -> frames.Prediction:
@@ -730,14 +741,11 @@ class GeneralizedResult(RegressionResult):
         >>> fit.get_margeff().summary_frame().index.tolist()
         ['programme', 'age']
         """
-        estimate, coef = self.estimate, self._averages.estimate
-        rows, columns = estimate.population.rows(), estimate.design.columns
-        x = np.ones((len(rows), len(coef)))
-        for j, column in enumerate(columns, 1):
-            x[:, j] = column.middle + rows.scaled(estimate.design)[:, j - 1] / column.per_unit
-        mean = self._family.mean(x @ coef)
-        slope = self._family.variance(mean)
-        curve = slope * (1 - 2 * mean) if self._family.name == "logit" else slope
+        coef, family = self._averages.estimate, self._family
+        x = self._regressors(self.estimate.population.rows())
+        mean = family.mean(x @ coef)
+        slope = family.variance(mean)
+        curve = slope * (1 - 2 * mean) if family.name == "logit" else slope
         by = np.eye(len(coef)) * slope.mean() + np.outer(coef, curve @ x / len(x))
         effects_of = effects.contrasted(self._averages, by[1:], np.zeros(len(coef) - 1))
         effects_of = effects_of._replace(estimate=slope.mean() * coef[1:])

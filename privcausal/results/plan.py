@@ -26,7 +26,7 @@ from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.request.plan import LEVELS, WITH_EVENT, Plan
-from privcausal.request.request import COHORTS
+from privcausal.request.request import COHORTS, GENERALIZED
 from privcausal.request.schema import Interval, Levels
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
@@ -386,7 +386,7 @@ class PlanResult(Printed):
         first = "ATE" if request.estimand == "CATE" else request.estimand
         estimands = "ATE" if request.estimand == "CATE" else ", ".join(request.estimands)
         title = learner.title or learner.name
-        if request.regression and request.estimand != "OLS":
+        if request.estimand in GENERALIZED:
             title = "Newton's step"
         right = [("Estimand", estimands), ("Estimator", title)]
         if planner.has_nuisances:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from privcausal import estimators
 from privcausal.accounting import weak_promise
+from privcausal.estimators.estimands import Linked
 from privcausal.estimators.slopes import late_set
 from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
@@ -82,10 +83,7 @@ def view_of(
         gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes,
         second="Coefficients" * request.regression or "Effects over time" * cohorts,
-        scale={
-            "logit": "predicted log odds of the outcome",
-            "poisson": "logarithm of the predicted outcome",
-        }.get(request.estimand, "predicted outcome"),
+        scale=words.predicted if isinstance(words, Linked) else "predicted outcome",
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=variation,
         varies=variation != looks.FLAT,
@@ -376,8 +374,10 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
         terms = ", ".join(map(str, request.formula.terms)) or "a constant"
         value, low, high = tables.interval(row)
         limits = f"{tables.confidence(alpha)} interval {low} to {high}"
-        ratio = {"logit": "n odds ratio", "poisson": " rate ratio"}.get(request.estimand, "")
-        ratio = ratio and f" This is a{ratio} of {np.exp(row['estimate']):.3g}."
+        words, ratio = words_of(request), ""
+        if isinstance(words, Linked):
+            article = "an" if words.exponential[0] in "aeiou" else "a"
+            ratio = f" This is {article} {words.exponential} of {np.exp(row['estimate']):.3g}."
         return (
             f"{outcome} was regressed on {terms}.",
             f"The coefficient of {row.name} is {value} ({limits}). Its standard error is {error}."
