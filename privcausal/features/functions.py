@@ -415,11 +415,13 @@ class Family:
     """Outcomes with a canonical link: the mean mu has logit(mu) = eta, or log(mu) = eta.
 
     eta is clipped to [`lo`, `hi`]. V = d mu / d eta is the variance of an outcome, up to a factor.
+    Weights of rows are V, but at least `least`.
     """
 
     name: Literal["logit", "poisson"]
     lo: float = -np.inf
     hi: float = np.inf
+    least: float = 0.0
 
     def mean(self, eta: Vector) -> Vector:
         eta = np.clip(eta, self.lo, self.hi)
@@ -428,9 +430,12 @@ class Family:
     def variance(self, mean: Vector) -> Vector:
         return mean * (1 - mean) if self.name == "logit" else mean
 
+    def weight(self, mean: Vector) -> Vector:
+        return np.maximum(self.variance(mean), self.least)
+
     @property
     def most(self) -> float:
-        """Largest V."""
+        """Largest weight."""
         return 0.25 if self.name == "logit" else float(np.exp(self.hi))
 
 

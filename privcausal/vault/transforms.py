@@ -302,7 +302,7 @@ class OutcomeResidual:
 
 @dataclass(frozen=True, eq=False)
 class LinkWeight:
-    """The root of V(eta) over its largest value, in [0, 1]: a row's weight in Newton's step."""
+    """The root of a row's weight in Newton's step, over its largest value, in [0, 1]."""
 
     family: functions.Family
     eta: functions.Function
@@ -311,12 +311,12 @@ class LinkWeight:
 
     def __call__(self, batch: Batch) -> Vector:
         mean = self.family.mean(self.eta(batch.rows))
-        return np.sqrt(np.minimum(self.family.variance(mean) / self.family.most, 1.0))
+        return np.sqrt(np.minimum(self.family.weight(mean) / self.family.most, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class WorkingResidual:
-    """(Y - mu) / V(eta), clipped to its largest size: that at an end of eta and of the outcome."""
+    """(Y - mu) / weight, clipped to its largest size: that at an end of eta and of the outcome."""
 
     family: functions.Family
     eta: functions.Function
@@ -326,11 +326,11 @@ class WorkingResidual:
     def bound(self) -> float:
         mean = self.family.mean(np.array([self.family.lo, self.family.hi]))
         far = np.maximum(np.abs(self.outcome.hi - mean), np.abs(self.outcome.lo - mean))
-        return float((far / self.family.variance(mean)).max())
+        return float((far / self.family.weight(mean)).max())
 
     def __call__(self, batch: Batch) -> Vector:
         mean = self.family.mean(self.eta(batch.rows))
-        rest = (batch.y - mean) / self.family.variance(mean)
+        rest = (batch.y - mean) / self.family.weight(mean)
         return np.asarray(np.clip(rest, -self.bound, self.bound))
 
 

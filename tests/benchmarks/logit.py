@@ -1,12 +1,15 @@
 """Coverage and widths of `pc.logit` and `pc.poisson` on twelve public data sets.
 
     python tests/benchmarks/logit.py --fits 60
+    python tests/benchmarks/logit.py --fits 60 --laws
     python tests/benchmarks/logit.py --quick
 
-Rows are drawn with replacement, and the truth is the fit to all rows without privacy. Half-widths
-and errors are relative to the robust standard errors of statsmodels on the same rows. Every second
-set chose the constants of the family's steps, and the others report. Noise is real, so numbers
-differ from run to run.
+With ``--laws``, rows come from laws whose coefficients are known: two correlated columns, a skewed
+one, and a rare one of two values; the mean outcome is stated. Otherwise, rows are drawn from a data
+set with replacement, and the truth is the fit to all rows without privacy. Half-widths and errors
+are relative to the robust standard errors of statsmodels on the same rows. Every second set chose
+the constants of the family's steps, and the others report. Noise is real, so numbers differ from
+run to run.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import argparse
 import importlib
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
+from scipy.optimize import brentq
+from scipy.special import expit
 
 import privcausal as pc
 
@@ -79,6 +85,56 @@ def tables() -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
         yield title, rows.assign(y=y.clip(0, MOST.get(title, 1))), bounds
 
 
+SLOPES = np.array([0.5, -0.3, 0.1, 0.6])
+LAW_BOUNDS: dict[str, Any] = {"a": (-5, 5), "b": (-5, 5), "amount": (0, 20), "rare": [0, 1]}
+
+
+def laws(outcome: str, size: int, mean: float, eps: float, fits: int) -> dict[str, Any]:
+    """Coverage and widths for a law with a given mean outcome."""
+    model, call = (sm.Poisson, pc.poisson) if outcome == "count" else (sm.Logit, pc.logit)
+    most = int(np.ceil(10 + 10 * mean))
+    bounds = LAW_BOUNDS | {"y": (0, most) if outcome == "count" else [0, 1]}
+    draws, refused = [], 0
+    for k in range(fits):
+        rng = np.random.default_rng([7, size, k])
+        a = rng.normal(size=size)
+        b, amount = 0.6 * a + 0.8 * rng.normal(size=size), rng.gamma(1.5, 1.5, size)
+        x = np.column_stack([a, b, amount, rng.random(size) < 0.1]).clip(-5, 20)
+        x[:, :2] = x[:, :2].clip(-5, 5)
+        eta = x @ SLOPES
+        if outcome == "count":
+            y = rng.poisson(np.exp(eta + np.log(mean / np.exp(eta).mean()))).clip(0, most)
+        else:
+            start = brentq(lambda c, eta=eta: expit(c + eta).mean() - mean, -20, 20)
+            y = rng.random(size) < expit(start + eta)
+        rows = pd.DataFrame(x, columns=list(LAW_BOUNDS)).assign(y=y * 1.0)
+        try:
+            fit = call("y ~ a + b + amount + rare", rows, eps=eps, bounds=bounds)
+        except pc.errors.BudgetError:
+            refused += 1
+            continue
+        plain = model(y * 1.0, sm.add_constant(x)).fit(disp=0, cov_type="HC0")
+        unit = np.asarray(plain.bse)[1:]
+        low, high = fit.conf_int().to_numpy()[1:].T
+        error = (fit.params.to_numpy()[1:] - SLOPES) / unit
+        usual = np.abs(np.asarray(plain.params)[1:] - SLOPES) <= Z * unit
+        held = (low <= SLOPES) & (high >= SLOPES)
+        draws.append((error, (high - low) / 2 / Z / unit, held, usual))
+    line = {"law": outcome, "n": size, "mean": mean, "eps": eps, "refused": refused}
+    return line | (summarized(draws) if draws else {})
+
+
+def summarized(draws: list[Any]) -> dict[str, float]:
+    error, width, held, usual = (np.array(x) for x in zip(*draws, strict=True))
+    return {
+        "width": np.exp(np.log(width).mean()),
+        "rmse": np.sqrt(np.square(error).mean()),
+        "cover": held.mean(),
+        "least": held.mean(axis=0).min(),
+        "without privacy": usual.mean(),
+    }
+
+
 def study(
     title: str, rows: pd.DataFrame, bounds: dict[str, Any], epsilons: list[float], fits: int
 ) -> Iterator[dict[str, Any]]:
@@ -104,14 +160,7 @@ def study(
     for eps, cells in draws.items():
         line = {"set": title, "n": len(rows), "mean": rows["y"].mean(), "eps": eps}
         if cells:
-            error, width, held, usual = (np.array(x) for x in zip(*cells, strict=True))
-            line |= {
-                "width": np.exp(np.log(width).mean()),
-                "rmse": np.sqrt(np.square(error).mean()),
-                "cover": held.mean(),
-                "least": held.mean(axis=0).min(),
-                "without privacy": usual.mean(),
-            }
+            line |= summarized(cells)
         yield line
 
 
@@ -120,8 +169,16 @@ if __name__ == "__main__":
     parser.add_argument("--fits", type=int, default=60)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--sets", default="")
+    parser.add_argument("--laws", action="store_true")
     chosen, lines = parser.parse_args(), []
     warnings.simplefilter("ignore")
+    if chosen.laws:
+        means = {"count": (0.2, 1.0, 4.0), "two": (0.02, 0.05, 0.2, 0.5)}
+        for outcome, size in product(means, (1000, 4000, 20_000, 100_000)):
+            for mean, eps in product(means[outcome], (1.0, 4.0)):
+                lines.append(laws(outcome, size, mean, eps, chosen.fits))
+        print(pd.DataFrame(lines).round(3).to_string(index=False))
+        raise SystemExit
     for number, (title, rows, bounds) in enumerate(tables()):
         if chosen.sets and title not in chosen.sets.split(","):
             continue

@@ -10,7 +10,6 @@ from privcausal.estimators.regress import (
     Leverage,
     Pull,
     RowMoments,
-    SecondFit,
     first_fit,
     residual_edges,
     residual_law,
@@ -118,11 +117,10 @@ def test_a_first_fit_of_exact_moments_is_least_squares() -> None:
 
 
 def test_a_noisy_meat_is_that_of_equal_variances() -> None:
-    rest = SecondFit(np.zeros(3), np.eye(3), np.eye(3), 2.0)
-    seen = np.diag([2.0, 6.0, 2.0])
-    np.testing.assert_allclose(robust_meat(seen, 0.0, np.ones(3), rest), seen, atol=1e-9)
-    noisy = robust_meat(seen, 1e3, np.ones(3), rest)
-    np.testing.assert_allclose(noisy, 2 * np.eye(3), atol=1e-3)
+    model, seen = 2 * np.eye(3), np.diag([2.0, 6.0, 2.0])
+    np.testing.assert_allclose(robust_meat(seen, 0.0, np.ones(3), 2.0, model), seen, atol=1e-9)
+    noisy = robust_meat(seen, 1e3, np.ones(3), 2.0, model)
+    np.testing.assert_allclose(noisy, model, atol=1e-3)
 
 
 def test_the_critical_value_grows_with_any_bias() -> None:
