@@ -35,8 +35,7 @@ from privcausal.estimators.bases import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.factors import group_columns
-from privcausal.request.formula import CausalFormula
+from privcausal.request.formula import CausalFormula, group_columns
 from privcausal.request.request import Budget, Control, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.testing import Call, drawn_again, drawn_noise, recorded

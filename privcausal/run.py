@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 import numpy as np
 
 from privcausal import accounting, errors, vault
-from privcausal.accounting.charge import PICO
+from privcausal.accounting.price import PICO
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import (

@@ -67,8 +67,8 @@ inference.regression:FIXED_POINT_ROUNDS
 inference.regression:FAR_VARIANCE, FAR_NOISE
 inference.regression:TRIED
 features.basis:PRODUCT_SDS
-estimators.interactions:CURVES
-estimators.interactions:ADDITIVE
+estimators.nuisances:CURVES
+estimators.nuisances:ADDITIVE
 inference.cuts:SHAPE_OCTAVES
 inference.cuts:SHAPE_CUTS
 inference.cuts:TAIL, COMPANY, LONE
@@ -76,7 +76,7 @@ inference.cuts:NEAR_BINS
 inference.cuts:RESIDUAL_SCALES
 estimators.meta:LEAST_RMS
 estimators.meta:ERROR_POINTS
-inference.confounding:NEGLIGIBLE
+inference.regression:NEGLIGIBLE
 inference.regression:PRIOR_SCALES
 inference.regression:MIXTURE_ROUNDS, MIXTURE_STEPS
 inference.regression:KEPT
@@ -98,19 +98,19 @@ inference.cuts:UNFORESEEN
 inference.cuts:MEAN_FACTOR
 inference.cuts:MEAN_SDS
 inference.cuts:NEAREST
-inference.tails:SCALES
-inference.tails:START_SDS, LEAST_START
-inference.tails:MISFIT
-inference.tails:TAIL_SDS, LONG_TAIL_SDS
-inference.tails:LONG_FROM
-inference.tails:OUTLIER
-inference.tails:SIZE_SD, SPARSE_SIZE_SD
-inference.tails:SHOWN_SIZE_SD
-inference.tails:COMMON
-inference.tails:LEAST_COUNT_SDS
-inference.tails:HIDDEN_MORE
-inference.tails:SCALE_CELLS
-inference.tails:CORE_CELLS, LEAST_CELLS
+inference.cuts:SCALES
+inference.cuts:START_SDS, LEAST_START
+inference.cuts:MISFIT
+inference.cuts:TAIL_SDS, LONG_TAIL_SDS
+inference.cuts:LONG_FROM
+inference.cuts:OUTLIER
+inference.cuts:SIZE_SD, SPARSE_SIZE_SD
+inference.cuts:SHOWN_SIZE_SD
+inference.cuts:COMMON
+inference.cuts:LEAST_COUNT_SDS
+inference.cuts:HIDDEN_MORE
+inference.cuts:SCALE_CELLS
+inference.cuts:CORE_CELLS, LEAST_CELLS
 vault.queries.sums:ADDED_SQUARES
 vault.queries.sums:MASS_COST
 inference.averages:FEW_SDS

@@ -4,7 +4,7 @@ This subpackage never sees a value of a row.
 """
 
 # ruff: noqa: I001 - the imports are set like `__all__`
-from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
+from privcausal.accounting.price import PICO, Charge, Cost, Release, pico
 from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
 from privcausal.accounting.price import (
     Events, Remaining, delta_after, epsilon_of, multiplier_for_replaced, rho_of,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from privcausal.accounting import price, store
-from privcausal.accounting.charge import PICO, Charge, Cost, exact, pico
+from privcausal.accounting.price import PICO, Charge, Cost, exact, pico
 from privcausal.errors import BudgetError, LedgerError, Strict, is_number
 from privcausal.prices import DELTA_DIGITS, at_least, at_most
 

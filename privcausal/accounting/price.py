@@ -12,6 +12,8 @@ Each of these totals is valid, and the smallest is reported:
 
 Amounts are integers of pico-units and are compared as integers. A float that a user typed means
 its shortest decimal, so that three charges of 0.1 fit a cap of 0.3.
+
+A `Charge` is the cost of one release, and a `Release` holds the released numbers.
 """
 
 from __future__ import annotations
@@ -23,16 +25,122 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, gammaln, logsumexp, ndtr, xlog1py
 
-from privcausal.accounting import charge
-from privcausal.errors import BudgetError, is_number
+from privcausal.errors import BudgetError, as_plain, is_number
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
-from privcausal.typing import Vector
+from privcausal.typing import Neighbors, Vector
+
+# -- charges ----------------------------------------------------------------------------------
+
+PICO = 10**12
+"""Privacy amounts are integers in units of 1e-12, because float budgets lose small charges."""
+
+PARALLEL = "(parallel)"
+"""Suffix of a parallel charge's query in ledgers."""
+
+
+def exact(amount: float) -> Fraction:
+    """The decimal number that a float stands for: 0.1 is one tenth, not 0.1000000000000000055."""
+    return Fraction(repr(float(amount)))
+
+
+def pico(amount: float) -> int:
+    """The smallest integer number of pico-units that is at least `amount` (finite, >= 0)."""
+    amount = as_plain(amount)
+    if not is_number(amount) or not 0 <= amount < math.inf:
+        raise BudgetError("A privacy amount must be a finite, nonnegative number.")
+    # Exact arithmetic: a float product may round down, and charging too little would be a leak.
+    return math.ceil(exact(amount) * PICO)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An amount of privacy loss in the three currencies of the ledger, in pico-units.
+
+    `rho` counts zero-concentrated DP (zCDP), `epsilon` pure DP, and `delta` a failure probability.
+    If `gdp` is True, rho is mu^2 / 2 of discrete Gaussian noise on the vault's fine grid. Such rho
+    converts to a smaller epsilon than zCDP does (`privcausal.accounting.price`).
+    """
+
+    rho: int = 0
+    epsilon: int = 0
+    delta: int = 0
+    gdp: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("rho", "epsilon", "delta"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise BudgetError(
+                    f"{name} of a cost must be a nonnegative integer number of pico-units."
+                )
+        if type(self.gdp) is not bool:
+            raise BudgetError("gdp of a cost must be True or False.")
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One line of the budget: a query, its mechanism and its cost."""
+
+    # `stage`, `query`, `mechanism`: for readers: ``"nuisance"``, ``"moments, p = 17"``, ``"discrete
+    # Gaussian"``
+    stage: str
+    query: str
+    mechanism: str
+    neighbors: Neighbors
+    sensitivity: float  # In the natural units of the released numbers
+    noise_sd: float  # Standard deviation of the noise in the same units
+    cost: Cost
+    rows: float = 1.0  # Public share of the rows that were used, in (0, 1]; never a count
+    unit: str = "row"  # The protected unit: ``"row"``, or ``"patient_id (at most 3 rows)"``
+    # True for a release on separate rows, if a release on other rows was already charged at least
+    # as much. The parallel release is then charged less.
+    parallel: bool = False
+    # The cost of a parallel release priced in (epsilon, delta), if it were the only one. For
+    # releases priced in rho, the noise determines this cost.
+    price: Cost | None = None
+
+    def __post_init__(self) -> None:
+        if self.neighbors not in get_args(Neighbors):
+            raise BudgetError(
+                f"neighbors of a charge must be one of {', '.join(get_args(Neighbors))}."
+            )
+        # A count of rows may be private; a share is public.
+        if not 0 < self.rows <= 1:
+            raise BudgetError("rows of a charge must be a share in (0, 1], not a count.")
+        if not isinstance(self.unit, str) or not self.unit.strip():
+            raise BudgetError("unit of a charge must be a nonempty text.")
+
+    @property
+    def alone(self) -> int:
+        """pico-rho of this release alone; from its noise if it is a parallel release."""
+        if self.price is not None:
+            return self.price.rho
+        if not self.parallel or math.isnan(self.noise_sd):
+            return self.cost.rho  # the noise of a private estimator is unknown
+        return pico((self.sensitivity / self.noise_sd) ** 2 / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Released numbers, with their noise and their cost.
+
+    `value` and `noise_sd` have the same shape and units. `labels` names the released levels if the
+    query selects them.
+    """
+
+    value: Vector
+    noise_sd: Vector
+    charge: Charge
+    labels: tuple[Any, ...] = ()
+
+
+# -- totals -----------------------------------------------------------------------------------
 
 # The cost of discrete Gaussian noise: Gaussian differential privacy, with a stated slack.
 #
@@ -194,8 +302,8 @@ def delta_of(epsilon: float, rho: int, events: int, pure: tuple[int, ...] = ()) 
 
 def gaussian_mu(rho: int) -> float:
     """mu = sqrt(2 rho) of pico-rho, rounded up."""
-    mu = math.sqrt(2 * rho / charge.PICO)
-    while Fraction(mu) ** 2 < Fraction(2 * rho, charge.PICO):
+    mu = math.sqrt(2 * rho / PICO)
+    while Fraction(mu) ** 2 < Fraction(2 * rho, PICO):
         mu = math.nextafter(mu, math.inf)
     return mu
 
@@ -205,10 +313,10 @@ def _losses(pure: tuple[int, ...]) -> tuple[Vector, Vector]:
     """Joint losses of randomized responses, rounded up, and their probabilities; shape (k,)."""
     counts = Counter(pure)
     if math.prod(n + 1 for n in counts.values()) > MOST_PATTERNS:
-        return np.array([sum(pure) / charge.PICO * (1 + DELTA_ROUNDING)]), np.ones(1)
+        return np.array([sum(pure) / PICO * (1 + DELTA_ROUNDING)]), np.ones(1)
     ways = []
     for amount, n in counts.items():
-        epsilon = amount / charge.PICO
+        epsilon = amount / PICO
         lost = np.arange(n + 1)
         logs = gammaln(n + 1) - gammaln(lost + 1) - gammaln(n - lost + 1)
         logs -= lost * math.log1p(math.exp(-epsilon)) + (n - lost) * np.logaddexp(0, epsilon)
@@ -361,7 +469,7 @@ MIN_EPSILON = 1e-6
 MAX_EPSILON = 1e4
 """A larger epsilon gives no protection, and the conversion comes close to the largest floats."""
 
-MAX_RHO = 50_000 * charge.PICO
+MAX_RHO = 50_000 * PICO
 """The largest rho that is converted, in pico-units; its epsilon is above `MAX_EPSILON`."""
 
 
@@ -483,7 +591,7 @@ def largest_gaussian(
 def _guess(epsilon: float, delta: float) -> int:
     """Solve the textbook bound epsilon <= rho + 2 sqrt(rho log(1/delta)) for pico-rho."""
     log = -math.log(delta)
-    return max(1, int(charge.PICO * (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2))
+    return max(1, int(PICO * (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2))
 
 
 def _most(enough: Callable[[int], bool], guess: int) -> int:
@@ -546,7 +654,7 @@ class Events:
     releases: int = 0
 
     @classmethod
-    def of(cls, costs: Iterable[charge.Cost]) -> Events:
+    def of(cls, costs: Iterable[Cost]) -> Events:
         """The events of several releases; zero costs are left out."""
         costs = tuple(costs)
         return cls(
@@ -583,7 +691,7 @@ class Assignment(NamedTuple):
 
 def delta_after(delta: float, spent: int) -> float:
     """The delta for converting rho: `delta` minus `spent` pico-units, rounded down."""
-    left = charge.exact(delta) - Fraction(spent, charge.PICO)
+    left = exact(delta) - Fraction(spent, PICO)
     rest = float(left) if spent else float(delta)
     return rest if not spent or Fraction(rest) <= left else math.nextafter(rest, -math.inf)
 
@@ -608,7 +716,7 @@ def within(events: Events, epsilon: float, delta: float) -> bool:
             delta_of(_less(epsilon, before), events.gdp, events.releases, events.pure) <= rest
             for before, rest in _beside(events, left)
         )
-        or any(_total(choice, left) <= charge.exact(epsilon) for choice in _shortlist(events, left))
+        or any(_total(choice, left) <= exact(epsilon) for choice in _shortlist(events, left))
     )
 
 
@@ -617,7 +725,7 @@ def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
     left = max(0.0, delta_after(delta, events.delta))
     as_zcdp = 0  # pico-rho that can be added to an assignment
     for choice in _shortlist(events, left, epsilon):
-        rest = charge.exact(epsilon) - Fraction(choice.pure, charge.PICO)
+        rest = exact(epsilon) - Fraction(choice.pure, PICO)
         if rest >= 0 and left > 0:
             as_zcdp = max(as_zcdp, largest_rho(float(rest), left) - choice.rho)
     releases = events.releases + EVENTS
@@ -633,12 +741,12 @@ def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
         fitted = whole
     while fitted > MIN_EPSILON and largest_rho(fitted, left, gdp=True) > rho:
         fitted, step = fitted * (1 - step), 2 * step
-    gap = float(charge.exact(epsilon) - charge.exact(min(total_epsilon(events, delta), epsilon)))
+    gap = float(exact(epsilon) - exact(min(total_epsilon(events, delta), epsilon)))
     return Remaining(
         epsilon=fitted,
         # A pure event is added to the total, or counted as rho = epsilon^2 / 2.
-        pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / charge.PICO)),
-        rho=rho / charge.PICO,
+        pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / PICO)),
+        rho=rho / PICO,
         delta=left,
     )
 
@@ -667,11 +775,7 @@ def _total(choice: Assignment, delta: float) -> Fraction | float:
     if choice.rho and not delta > 0:
         return math.inf
     converted = epsilon_of(choice.rho, delta) if choice.rho else 0.0
-    return (
-        Fraction(choice.pure, charge.PICO) + charge.exact(converted)
-        if converted < math.inf
-        else math.inf
-    )
+    return Fraction(choice.pure, PICO) + exact(converted) if converted < math.inf else math.inf
 
 
 def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequence[Assignment]:
@@ -691,14 +795,14 @@ def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequen
     """
     as_epsilon = accumulate(events.pure, initial=0)
     # epsilon^2 / 2 in pico-units, rounded up
-    as_rho = [*accumulate((-(-(e**2) // (2 * charge.PICO)) for e in events.pure), initial=0)]
+    as_rho = [*accumulate((-(-(e**2) // (2 * PICO)) for e in events.pure), initial=0)]
     choices = [
         Assignment(pure, events.rho + events.gdp + as_rho[-1] - rho)
         for pure, rho in zip(as_epsilon, as_rho, strict=True)
     ]
     if len(choices) <= 2 or not delta > 0:
         return choices
-    pure, rho = np.array(choices, dtype=np.float64).T[:, :, None] / charge.PICO
+    pure, rho = np.array(choices, dtype=np.float64).T[:, :, None] / PICO
     # At Renyi order s, epsilon <= s rho + c(s) at `delta` (Canonne et al., Prop. 12).
     order = 1 + np.geomspace(1e-2, 1e7, 400)
     line = np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)

@@ -42,7 +42,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from privcausal.accounting.charge import PARALLEL, Charge, Cost
+from privcausal.accounting.price import PARALLEL, Charge, Cost
 from privcausal.errors import BudgetError, LedgerError
 
 # Contents of a ledger: its header, and one line per charge, as plain values for SQLite.

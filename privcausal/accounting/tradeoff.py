@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privcausal.accounting import price
-from privcausal.accounting.charge import pico
+from privcausal.accounting.price import pico
 from privcausal.errors import BudgetError, as_plain, is_number
 from privcausal.prices import at_most
 from privcausal.typing import Vector

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators.averages import weights_described
+from privcausal.estimators.averages import clusters_described, weights_described
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
-from privcausal.estimators.clusters import clusters_described
 from privcausal.estimators.difference import DifferenceInMeans, EventStudy
 from privcausal.estimators.dpcate import DPCATE
 from privcausal.estimators.meta import DR, Auto, R, S, T, X

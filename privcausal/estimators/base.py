@@ -28,12 +28,12 @@ from privcausal.estimators.estimands import ESTIMANDS
 from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.features.functions import Triples
 from privcausal.inference.averages import USUAL_Z, AverageEstimate
-from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
+from privcausal.inference.regression import Remainder
+from privcausal.request.formula import ATE_TERM, ResultTerm
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import Schema
-from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.vault import Vault
 
 

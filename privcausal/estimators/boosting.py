@@ -1,7 +1,7 @@
 """Base "dpebm" (private explainable boosting): training, and the CATE learners on it.
 
 Nuisances have two parts: shapes of single columns, by boosting, and products of columns, by
-moments (`interactions.refine`). Without the products, a confounder such as X1 X2 would
+moments (`nu.refine`). Without the products, a confounder such as X1 X2 would
 bias averages and effects, and no interval would show the bias.
 """
 
@@ -17,7 +17,6 @@ import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
 from privcausal import vault
-from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, reported_nuisances
 from privcausal.estimators.bases import DPEBM
@@ -29,9 +28,8 @@ from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.functions import Constant, Extended, NuisanceTriple, Steps, Triples
 from privcausal.inference import cuts
-from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effects import Effect, Piece
-from privcausal.inference.regression import Posterior, mixture_law
+from privcausal.inference.regression import Posterior, Remainder, mixture_law, unrelated
 from privcausal.request.plan import StageKey
 from privcausal.request.request import FOLDS, LEAST_PROPENSITY
 from privcausal.typing import Integers, Matrix, Vector
@@ -615,7 +613,7 @@ PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
-_PRODUCTS = interactions.interaction_steps(0.01, 0.11, 0.25)
+_PRODUCTS = nu.interaction_steps(0.01, 0.11, 0.25)
 _WEIGHTING = (
     Step(PROPENSITY, 0.15, (learned_propensity,)),
     Step(BOOSTED_SIZES, 0.03),
@@ -759,7 +757,7 @@ def _means(machine: BoostingSession, centre: Centre, fitted: Sequence[Posterior]
     mean = np.mean([turn @ law.mean for law in fitted], axis=0)
     cov = sum((turn @ law.cov @ turn.T for law in fitted), np.zeros((len(onto),) * 2))
     contrast = _through(modifiers.to_coef, Posterior(mean, cov / len(fitted) ** 2, 0.0))
-    parts, doubt = interactions.refine_supported(state, tuple(partials), centre.size)
+    parts, doubt = nu.refine_supported(state, tuple(partials), centre.size)
     parts = nu.updated_for_effect(state, parts, _effect(machine, contrast))
     nuisances = list[NuisanceTriple]()
     for means, part in zip(plain, parts, strict=True):
@@ -872,7 +870,7 @@ def r_learner(state: FitState) -> EffectFit:
         nu.FoldFit(e.e, e.soft, _mean(machine, eta.mean, centre), None)
         for e, eta in zip(machine.es, etas, strict=True)
     )
-    partials, doubt = interactions.refine_supported(state, partials, centre.size)
+    partials, doubt = nu.refine_supported(state, partials, centre.size)
     product = nu.by_fold(vault.ResidualProduct(p.e_soft, p.eta, outcome, clip) for p in partials)
     share = machine.shares.prod(axis=0)
     fitted = _second_boosting(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import accounting
-from privcausal.accounting.charge import exact
+from privcausal.accounting.price import exact
 from privcausal.errors import BudgetError, CapabilityError, FormulaError, SchemaError
 from privcausal.estimators.bases import PrivateBase
 from privcausal.features.design import design_of
@@ -20,8 +20,7 @@ from privcausal.inference.ranges import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import plan
 from privcausal.request.checks import check_domains
-from privcausal.request.expressions import quoted
-from privcausal.request.factors import group_columns
+from privcausal.request.formula import group_columns, quoted
 from privcausal.request.panels import Staggered
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import accounting, vault
-from privcausal.accounting.charge import exact
-from privcausal.accounting.price import check_epsilon, rho_of
+from privcausal.accounting.price import check_epsilon, exact, rho_of
 from privcausal.errors import CapabilityError, LedgerError
 from privcausal.estimators.first_stages import outcome_of
 from privcausal.estimators.uplift import cell_totals

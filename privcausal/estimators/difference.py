@@ -16,18 +16,17 @@ import numpy as np
 from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, words
-from privcausal.estimators.averages import row_sizes
+from privcausal.estimators.averages import CLUSTER_STEP, ClusterScore, row_sizes, with_dependence
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Step
-from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Tilted
 from privcausal.estimators.first_stages import Fit
 from privcausal.estimators.survival import SURVIVAL_STEP, with_survival_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.cuts import Cut, Extremes, score_cut, trial_window
-from privcausal.inference.noisy import (
+from privcausal.inference.averages import (
+    FEW_SDS,
+    AverageEstimate,
     Noisy,
     Reading,
     joint_sampling,
@@ -35,16 +34,23 @@ from privcausal.inference.noisy import (
     reconciling,
     upheld,
 )
+from privcausal.inference.cuts import Cut, Extremes, score_cut, trial_window
 from privcausal.inference.population import Population
 from privcausal.inference.ranges import Window, heights
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.cohorts import CohortEffect, comparisons, labels_of
-from privcausal.request.factors import Partitions, partitions, resolve_groups
+from privcausal.request.formula import (
+    Partitions,
+    Place,
+    ResultTerm,
+    in_places,
+    partitions,
+    resolve_groups,
+)
 from privcausal.request.panels import Staggered
 from privcausal.request.plan import Plan, StageKey, check_release
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.request.terms import Place, ResultTerm, in_places
 from privcausal.typing import Mask, Matrix, Vector
 
 # -- the interval ------------------------------------------------------------------------------

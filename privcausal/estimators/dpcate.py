@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from privcausal import accounting, vault
-from privcausal.accounting.charge import exact
+from privcausal.accounting.price import exact
 from privcausal.errors import BudgetError, CapabilityError, named
-from privcausal.estimators import bases, budget, first_stages, interactions, meta
+from privcausal.estimators import bases, budget, first_stages, meta
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, reported_nuisances
 from privcausal.estimators.budget import Step
@@ -247,7 +247,7 @@ class DPCATE(CateLearner):
         "as a Gaussian process with the kernel's covariance, scaled by released numbers."
     )
     steps: ClassVar[tuple[Step, ...]] = (
-        *interactions.NUISANCE_STEPS,
+        *nu.NUISANCE_STEPS,
         Step(meta.RESIDUAL_SIZES, 0.02),
         Step(meta.RESIDUALS, 0.35),
         Step(nu.SCORE_SIZES, 0.02),
@@ -299,7 +299,7 @@ class DPCATE(CateLearner):
             nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
-            state, partials, doubt = interactions.fit_nuisances(state)
+            state, partials, doubt = nu.fit_nuisances(state)
             moments = meta.residual_moments(state, partials)
             prior = state.regression.conditional
             first, partials = meta.orthogonal_effect(state, partials, moments, prior)

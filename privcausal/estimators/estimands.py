@@ -20,7 +20,7 @@ import numpy as np
 from privcausal import vault
 from privcausal.features.functions import Capped, Function
 from privcausal.features.rows import Rows
-from privcausal.request.terms import ResultTerm
+from privcausal.request.formula import ResultTerm
 from privcausal.typing import Vector
 from privcausal.vault import Outcome, Transform
 

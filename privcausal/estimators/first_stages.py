@@ -16,11 +16,10 @@ from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
-from privcausal.inference import ranges, tails
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference import cuts, ranges
+from privcausal.inference.averages import FEW_SDS, AverageEstimate, Reading
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.effects import Answers, Effect, Predicted
-from privcausal.inference.noisy import Reading
 from privcausal.inference.population import (
     LARGEST_USUAL,
     WEIGHT_HALF_OCTAVES,
@@ -36,7 +35,7 @@ from privcausal.inference.population import (
 )
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
-from privcausal.request.factors import Group, group_columns, resolve_groups
+from privcausal.request.formula import Group, group_columns, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
@@ -617,7 +616,7 @@ def with_outcome_look(state: FitState, release: accounting.Release | None) -> Fi
     sd = float(release.noise_sd[0])
     variance = 0.0 if state.window is None else state.window.variance
     look = ranges.read_look(release.value, sd, bounds)
-    law = tails.outcome_law(release.value[None], sd, bounds)
+    law = cuts.outcome_law(release.value[None], sd, bounds)
     # the window's normal distributions have no tails, and the law starts from few detected cells
     if law is not None:
         variance = max(variance, law.variance)

@@ -28,16 +28,15 @@ from privcausal.estimators.budget import (
     weighs_gram,
 )
 from privcausal.estimators.first_stages import FitState
-from privcausal.estimators.interactions import WEIGHTED_STEPS, fit_nuisances, gains, regressed_out
+from privcausal.estimators.nuisances import WEIGHTED_STEPS, fit_nuisances, gains, regressed_out
 from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures
 from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, regression
-from privcausal.inference.confounding import leftover
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import amplitude, population_gram
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Moments, Posterior, ScaleMixturePrior
+from privcausal.inference.regression import Moments, Posterior, ScaleMixturePrior, leftover
 from privcausal.request.plan import StageKey
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Aipw, ResidualProduct

@@ -10,22 +10,27 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, first_stages, interactions
+from privcausal.estimators import averages, budget, first_stages
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.averages import RequestedAverage, Target, requested_averages, weighed
+from privcausal.estimators.averages import (
+    CLUSTER_STEP,
+    RequestedAverage,
+    Target,
+    requested_averages,
+    weighed,
+)
 from privcausal.estimators.budget import (
     Step,
     learned_propensity,
     one_contrast,
     several_arms,
 )
-from privcausal.estimators.clusters import CLUSTER_STEP
 from privcausal.estimators.survival import SURVIVAL_STEP, score_variance, with_survival_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
-from privcausal.inference.confounding import Remainder
 from privcausal.inference.ranges import NARROW, MeanWindow, outcome_edges
+from privcausal.inference.regression import Remainder
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
@@ -132,7 +137,7 @@ def outcome_look(weight: float | Callable[[Request], float], *when: budget.When)
 
 UNKNOWN_PROPENSITY = (
     UNKNOWN_TREATMENT,
-    *interactions.interaction_steps(0.03, 0.16, 0.22),
+    *nu.interaction_steps(0.03, 0.16, 0.22),
 )
 EFFECT_GRAM = Step(nu.NUISANCE_WEIGHTS, 0.04, (one_contrast, budget.weighs_gram))
 
@@ -209,7 +214,7 @@ class Private(AverageLearner):
         # Gram matrix, propensity and mean outcome, with their interactions
         state, partials = nu.additive_nuisances(state)
         state, partials = nu.clipped(state, partials)
-        partials = interactions.refine(state, partials)
+        partials = nu.refine(state, partials)
         # a first effect, which only centers the scores
         tau = nu.residual_effect(state, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)

@@ -17,8 +17,7 @@ from scipy.stats.qmc import Sobol
 
 from privcausal import vault
 from privcausal.accounting import PICO, rho_of
-from privcausal.accounting.charge import exact
-from privcausal.accounting.price import check_epsilon
+from privcausal.accounting.price import check_epsilon, exact
 from privcausal.errors import (
     BudgetError,
     CapabilityError,
@@ -50,10 +49,10 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effects import ArmPolynomials, Effect, trimmed
 from privcausal.prices import as_typed, at_most
+from privcausal.request.formula import ATE_TERM
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE_TERM
 from privcausal.typing import Matrix, Neighbors, Vector
 from privcausal.vault import Estimators, PublishedAte
 

@@ -29,15 +29,14 @@ from scipy.stats import norm
 from privcausal import vault
 from privcausal.errors import DataError
 from privcausal.estimators import bases, budget, first_stages, words
-from privcausal.estimators.averages import with_weights
+from privcausal.estimators.averages import CLUSTER_STEP, ClusterScore, with_dependence, with_weights
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Step
-from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
 from privcausal.estimators.estimands import Linked
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant, Family
-from privcausal.inference import ranges, tails
+from privcausal.inference import cuts, ranges
 from privcausal.inference.averages import (
     FEW_SDS,
     USUAL_Z,
@@ -54,10 +53,10 @@ from privcausal.inference.ranges import (
     visible_cells,
 )
 from privcausal.inference.regression import likelihoods
+from privcausal.request.formula import ResultTerm
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import GENERALIZED
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ResultTerm
 from privcausal.typing import Mask, Matrix, Vector
 
 # -- the releases -----------------------------------------------------------------------------
@@ -250,13 +249,13 @@ STEP, MOST_GROWTH = 1.05, 3.0
 def residual_law(
     sizes: LookCounts, count: float, *, sparse: bool = False, anywhere: bool = False
 ) -> ResidualLaw:
-    """The law of |r|, from noisy counts of its cells; see `tails.size_law`."""
-    law = tails.size_law(
+    """The law of |r|, from noisy counts of its cells; see `cuts.size_law`."""
+    law = cuts.size_law(
         sizes.value[None], sizes.noise_sd, sizes.ends, count, sparse=sparse, anywhere=anywhere
     )
     over = law.over[0]
     # Outcomes with few values leave many rows in the last detected cell, and any may be at its end.
-    seen = np.flatnonzero(sizes.value > tails.START_SDS * sizes.noise_sd)
+    seen = np.flatnonzero(sizes.value > cuts.START_SDS * sizes.noise_sd)
     last = int(seen.max(initial=0))
     share, density = sizes.value[last] / count, sizes.value / np.diff(sizes.ends)
     if last and share > ONE_VALUE and density[last] > density[last - 1]:
@@ -1103,7 +1102,7 @@ def _sizes(
     across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.fit.usual
     rows = float(outlier_share(law, starts[last])) * count
     along = np.abs(first.fit.along(lift))
-    share = 1.0 if first.sparse else along * min(law.far / tails.LONG_FROM, 1.0)
+    share = 1.0 if first.sparse else along * min(law.far / cuts.LONG_FROM, 1.0)
     prior = np.asarray(np.hypot(LEAST_PULL, MOST_PULL * share) + 0 * along)
     return law, leverage, Pull.read(sums, noise, rows, across, float(starts[last]), prior)
 

@@ -29,7 +29,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2, norm
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, first_stages, interactions, private
+from privcausal.estimators import averages, budget, first_stages, private
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import finish, product_alert
 from privcausal.estimators.bases import PrivateBase
@@ -40,18 +40,19 @@ from privcausal.inference import effects
 from privcausal.inference.averages import (
     FEW_SDS,
     AverageEstimate,
+    Noisy,
+    Reading,
     covering,
     p_value,
     with_design_effect,
 )
-from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
-from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import unrelated
 from privcausal.request import schema
+from privcausal.request.formula import PLR_TERM, late_terms
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.request.terms import PLR_TERM, late_terms
 from privcausal.typing import Integers, Matrix, Vector
 
 # -- the partially linear model ----------------------------------------------------------------
@@ -175,7 +176,7 @@ def _slope_nuisances(
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), (0.0, 0.0)
     state, partials = nu.additive_nuisances(state)
     state, mass, lost, doubt = residual_cut(state, partials)
-    parts = [interactions.refine(state, partials)]
+    parts = [nu.refine(state, partials)]
     return state, parts, np.full((1, 1), mass), (lost, doubt)
 
 

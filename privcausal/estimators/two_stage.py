@@ -38,7 +38,7 @@ import numpy as np
 
 from privcausal import accounting, vault
 from privcausal.accounting import TradeOff
-from privcausal.accounting.charge import exact
+from privcausal.accounting.price import exact
 from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number, named
 from privcausal.estimators import bases, nuisances, words
 from privcausal.estimators.base import Learner

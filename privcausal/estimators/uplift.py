@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privcausal.accounting import PICO, Charge, Cost, Release
-from privcausal.accounting.charge import exact
-from privcausal.accounting.price import check_epsilon
+from privcausal.accounting.price import check_epsilon, exact
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number, named
 from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import EffectLearner
@@ -29,12 +28,11 @@ from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
 from privcausal.request.checks import check_request
-from privcausal.request.formula import CausalFormula
+from privcausal.request.formula import ATE_TERM, CausalFormula
 from privcausal.request.partition import Coordinates, Nearest
 from privcausal.request.plan import PER_ROW, Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Binary, Header, Interval, Schema
-from privcausal.request.terms import ATE_TERM
 from privcausal.typing import Frame, Neighbors
 from privcausal.vault import (
     MOST_COUNT,

@@ -20,12 +20,18 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from privcausal.errors import DataError, FormulaError, SchemaError
-from privcausal.request import expressions
+from privcausal.request import formula
 from privcausal.request import schema as domains_of
-from privcausal.request.factors import LABEL_KINDS, Factor, call_factor
-from privcausal.request.formula import CausalFormula, Term
+from privcausal.request.formula import (
+    LABEL_KINDS,
+    CausalFormula,
+    Factor,
+    ResultTerm,
+    Term,
+    TermKind,
+    call_factor,
+)
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed, label_key
-from privcausal.request.terms import ResultTerm, TermKind
 from privcausal.typing import Frame, Integers, Matrix, Vector
 
 # Formulaic's cubic splines, with their constraint absorbed by additions in a fixed order.
@@ -452,7 +458,7 @@ class Design:
             matrix = model_matrix(
                 formulaic_terms(self.terms),
                 self._skeleton(),
-                context={**expressions.ENVIRONMENT, **SPLINES},
+                context={**formula.ENVIRONMENT, **SPLINES},
                 na_action="ignore",
                 ensure_full_rank=self.full_rank,
             )
@@ -485,7 +491,7 @@ class Design:
         for term in self.terms:
             widths = []
             for factor in term.factors:
-                width = expressions.MAX_BASIS if factor.kind in ("spline", "poly") else 1
+                width = formula.MAX_BASIS if factor.kind in ("spline", "poly") else 1
                 if factor.kind in LABEL_KINDS:
                     domain = self.schema[factor.variables[0]]
                     width = len(domain.labels) + 1 if isinstance(domain, Levels) else 2
@@ -588,7 +594,7 @@ class Design:
         return pd.DataFrame(out)
 
     def _evaluate(self, frame: Mapping[str, Any]) -> Matrix:
-        values = self._matrix(self._spec, frame, expressions.ENVIRONMENT)[:, self._keep]
+        values = self._matrix(self._spec, frame, formula.ENVIRONMENT)[:, self._keep]
         values[~np.isfinite(values)] = np.nan
         return values
 
@@ -612,7 +618,7 @@ class Design:
         out = {}
         for terms in self._groups:
             grid = self._grid(terms)
-            values = self._matrix(spec, grid, expressions.ON_GRID)
+            values = self._matrix(spec, grid, formula.ON_GRID)
             for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
                 if owner not in terms or self._undeclared in name:
                     continue
@@ -649,7 +655,7 @@ class Design:
             if len({self.columns[j].term for j in near}) < 2:  # the columns of a term differ
                 continue
             grid = self._grid([term])
-            values = self._matrix(self._spec, grid, expressions.ON_GRID)[:, self._keep]
+            values = self._matrix(self._spec, grid, formula.ON_GRID)[:, self._keep]
             scaled = [self.columns[j].scale(values[:, j]) for j in near]
             triangle = np.linalg.qr(np.stack([np.ones(len(values)), *scaled], axis=1), mode="r")
             _, sizes, directions = np.linalg.svd(triangle)
@@ -702,7 +708,7 @@ def formulaic_terms(terms: Sequence[Term]) -> Any:
             plain = replace(factor, ref=None, levels=(), typed="")
             # This is the last check before formulaic evaluates the text.
             if not numeric and call_factor(factor.expr) != plain:
-                name = expressions.short(factor.expr)
+                name = formula.short(factor.expr)
                 raise FormulaError(f"{name} does not have the form that privcausal writes.")
             method = "lookup" if numeric else "python"
             factors.append(Formulaic(factor.expr, eval_method=method))

@@ -35,10 +35,9 @@ from privcausal.features.basis import Polynomials, combine
 from privcausal.features.design import Design
 from privcausal.features.functions import Additive, Function
 from privcausal.features.rows import Rows, kept
-from privcausal.inference.averages import FEW_SDS, AverageEstimate, covering
-from privcausal.inference.noisy import Noisy, Reading
+from privcausal.inference.averages import FEW_SDS, AverageEstimate, Noisy, Reading, covering
 from privcausal.inference.priors import PRIORS
-from privcausal.request.terms import ResultTerm
+from privcausal.request.formula import ResultTerm
 from privcausal.typing import Integers, Matrix, Vector
 
 # -- conditional effects with the standard deviation of their error ---------------------------

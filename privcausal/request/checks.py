@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import cast
 
 from privcausal.errors import CapabilityError, DataError, SchemaError, is_number
-from privcausal.request import factors
+from privcausal.request import formula
 from privcausal.request.request import (
     AVERAGES,
     COHORTS,
@@ -487,7 +487,7 @@ def check_factors(
     for factor in request.formula.factors:
         for name in factor.variables:
             declared = request.schema.get(name)
-            if factor.kind in factors.LABEL_KINDS and isinstance(declared, Interval):
+            if factor.kind in formula.LABEL_KINDS and isinstance(declared, Interval):
                 raise SchemaError(
                     f"C({name}) requires levels, but {name!r} has numeric bounds. Declare its "
                     f"levels: bounds={{{name!r}: ['1', '2']}}."
@@ -505,7 +505,7 @@ def check_factors(
                         f"({declared.lo:g}, {declared.hi:g}) of {name!r}. Move the knots inside."
                     )
             text = isinstance(declared, Levels) or name in labels
-            if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
+            if text and factor.kind not in ("numeric", *formula.LABEL_KINDS):
                 raise SchemaError(f"Term {factor.expr!r} needs numbers, but {name!r} is text.")
     for term in request.formula.terms:
         smooth = [f for f in term.factors if f.kind == "smooth"]
@@ -527,10 +527,10 @@ def check_groups(
     estimated = {*numbers, *labels} & set(request.formula.variables)
     declared = []
     for text in request.groups:
-        group = factors.parse_group(text)
+        group = formula.parse_group(text)
         for name in group.columns:
             if name in numbers and name in estimated and group.bare:
-                raise factors.numeric_group(name)
+                raise formula.numeric_group(name)
             if name not in estimated and name not in schema:
                 raise SchemaError(
                     f"Group {text!r} requires a declared domain for {name!r}. Write "
@@ -539,7 +539,7 @@ def check_groups(
                 )
         if not estimated & {*group.columns}:
             declared.append(text)
-    groups = len(factors.resolve_groups(declared, schema))
+    groups = len(formula.resolve_groups(declared, schema))
     averages = max(len(request.arms) - 1, len(request.averages), 1)
     if groups * averages > MOST_GROUPS:
         of = f" for each of {averages} averages" if averages > 1 else ""

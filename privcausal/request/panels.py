@@ -14,8 +14,7 @@ from datetime import date
 from typing import Any, Literal
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
-from privcausal.request.factors import group_columns
-from privcausal.request.formula import CausalFormula
+from privcausal.request.formula import CausalFormula, group_columns
 from privcausal.request.schema import Binary, ColumnKind, Domain, Interval, Levels, Schema
 
 ControlGroup = Literal["nevertreated", "notyettreated"]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from privcausal.accounting.charge import PICO, Cost
-from privcausal.accounting.price import EVENTS, NUMBERS
+from privcausal.accounting.price import EVENTS, NUMBERS, PICO, Cost
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError, is_number
 from privcausal.prices import at_most

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, SchemaError, is_number, named
-from privcausal.request.factors import group_columns
-from privcausal.request.formula import CausalFormula
+from privcausal.request.formula import CausalFormula, ResultTerm, group_columns, late_terms
 from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.request.terms import ResultTerm, late_terms
 from privcausal.typing import Average, Neighbors, OfMeans, Ratio, Split
 
 # -- survival times ----------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
+from privcausal.request.formula import ATE_TERM, ResultTerm
 from privcausal.request.panels import Staggered
 from privcausal.request.request import COHORTS, GENERALIZED, Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
-from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.results import frames
 from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame, Mask

@@ -18,9 +18,9 @@ from privcausal.inference.averages import AverageEstimate, p_value
 from privcausal.prices import as_typed
 from privcausal.report import tables
 from privcausal.report.summary import TIDY, Printed, Summary
+from privcausal.request.formula import Place
 from privcausal.request.request import AVERAGES, COHORTS, OF_MEANS, RISKS
 from privcausal.request.schema import Interval, level_names
-from privcausal.request.terms import Place
 from privcausal.results import frames
 from privcausal.results.base import ReleasedFit
 from privcausal.typing import Kind, Matrix, Vector

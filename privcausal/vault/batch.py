@@ -10,7 +10,7 @@ import numpy as np
 
 from privcausal.features.design import Design, response
 from privcausal.features.rows import Rows
-from privcausal.request.factors import Group, group_mask
+from privcausal.request.formula import Group, group_mask
 from privcausal.request.plan import Plan
 from privcausal.request.request import FOLDS, Request
 from privcausal.request.schema import ColumnKind, Domain, Interval, Levels, Schema, Transformed

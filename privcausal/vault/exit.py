@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from privcausal.accounting.charge import PICO, Charge, Cost, Release
+from privcausal.accounting.price import PICO, Charge, Cost, Release
 from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan, Stage
 from privcausal.typing import Integers, Neighbors, Vector

@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 
 from privcausal.features.design import Design
 from privcausal.features.rows import Cache, Space
-from privcausal.request.factors import Group
+from privcausal.request.formula import Group
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Mask

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import expit
 
 from privcausal.accounting import TradeOff
-from privcausal.accounting.charge import PICO
+from privcausal.accounting.price import PICO
 from privcausal.errors import CapabilityError
 from privcausal.features.basis import Fourier, Polynomials
 from privcausal.features.design import Design

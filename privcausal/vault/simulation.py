@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from privcausal.accounting.charge import Release
+from privcausal.accounting.price import Release
 from privcausal.features.design import design_of
 from privcausal.request.panels import Staggered
 from privcausal.request.plan import LEVELS, WITH_EVENT, Assumptions, Plan, PopulationShape, Stage

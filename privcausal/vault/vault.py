@@ -14,11 +14,11 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, assert_never
 import numpy as np
 
 from privcausal.accounting import Ledger
-from privcausal.accounting.charge import Release
+from privcausal.accounting.price import Release
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
-from privcausal.request.factors import Group
+from privcausal.request.formula import Group
 from privcausal.request.plan import Plan, Stage, StageKey, check_release
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema

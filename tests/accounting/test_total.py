@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcausal.accounting import PICO, Cost, Events, delta_after, epsilon_of, rho_of, total_epsilon
-from privcausal.accounting.charge import exact
-from privcausal.accounting.price import remaining, within
+from privcausal.accounting.price import exact, remaining, within
 
 DELTA = 1e-5
 ONE = rho_of(1, DELTA)

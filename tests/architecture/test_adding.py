@@ -21,8 +21,7 @@ from privcausal.estimators.base import EffectFit as Learnt
 from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
 from privcausal.estimators.first_stages import FitState
-from privcausal.estimators.interactions import NUISANCE_STEPS, fit_nuisances
-from privcausal.estimators.nuisances import nuisance_of
+from privcausal.estimators.nuisances import NUISANCE_STEPS, fit_nuisances, nuisance_of
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece

@@ -19,10 +19,10 @@ import privcausal as pc
 MOST_FUNCTIONS = 45.2
 """Of 1,000 lines. A ratchet: it goes down with what is written, to 42."""
 
-MOST_FILES = 116
-"""A ratchet too, to 115."""
+MOST_FILES = 107
+"""A ratchet too; 115 was the aim."""
 
-LONGEST_WAY = {"functions": 640, "files": 53, "depth": 33}
+LONGEST_WAY = {"functions": 640, "files": 44, "depth": 33}
 """Of a warm fit by learner "r". A ratchet, to 500 functions in 36 files, 28 deep."""
 
 SHARED = {"private", "dpcate"}

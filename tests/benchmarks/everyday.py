@@ -45,7 +45,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 import privcausal as pc
 from privcausal.estimators import nuisances
-from privcausal.estimators.interactions import CURVES
+from privcausal.estimators.nuisances import CURVES
 from privcausal.inference.priors import PRIORS
 from privcausal.testing import recorded
 

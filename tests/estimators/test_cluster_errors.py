@@ -16,7 +16,7 @@ from scipy.stats import t as student
 
 import privcausal as pc
 from privcausal.errors import SchemaError
-from privcausal.estimators.clusters import cluster_cap, correction
+from privcausal.estimators.averages import cluster_cap, correction
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-6, 9), "X": (0, 1), "G": ["a", "b"]}

@@ -11,7 +11,7 @@ from textbook import weight_limits
 import privcausal as pc
 from privcausal.estimators import boosting as boosted
 from privcausal.estimators import nuisances
-from privcausal.inference.confounding import Remainder
+from privcausal.inference.regression import Remainder
 from privcausal.testing import seeded_noise
 
 

@@ -109,7 +109,7 @@ def plain(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, **options: Any) 
     """The same fit whose groups are not known to partition the rows."""
     from privcausal.estimators import averages as module
     from privcausal.estimators import difference
-    from privcausal.request.factors import Partitions
+    from privcausal.request.formula import Partitions
 
     def whole(groups: list[Any], *_: Any) -> Partitions:
         return Partitions(np.zeros((0, 1 + len(groups))), np.zeros(0, bool))

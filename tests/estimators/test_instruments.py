@@ -20,7 +20,7 @@ from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators.slopes import instrument_tests, late_limits, late_set
 from privcausal.inference.averages import AverageEstimate
-from privcausal.request.terms import late_terms
+from privcausal.request.formula import late_terms
 
 BOUNDS: dict[str, Any] = {"Y": (-8, 8), "A": (-1, 1), "Z3": (-2, 2), "T": (-4, 4)}
 FORMULA = "Y ~ T | A | T ~ Z1 + Z2 + Z3"

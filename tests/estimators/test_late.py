@@ -15,7 +15,7 @@ from textbook import textbook
 import privcausal as pc
 from privcausal.estimators.slopes import late_limits
 from privcausal.inference.averages import AverageEstimate
-from privcausal.request.terms import late_terms
+from privcausal.request.formula import late_terms
 from privcausal.testing import seeded_noise
 
 REFERENCE = Path(__file__).parents[1] / "reference"

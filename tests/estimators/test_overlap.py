@@ -13,8 +13,8 @@ from fit_helpers import private
 from textbook import weight_limits
 
 from privcausal.estimators import averages, nuisances
-from privcausal.inference.confounding import Remainder
-from privcausal.request.terms import ATE_TERM
+from privcausal.inference.regression import Remainder
+from privcausal.request.formula import ATE_TERM
 
 BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
 

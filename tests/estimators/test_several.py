@@ -18,7 +18,7 @@ from privcausal.estimators import private as several
 from privcausal.estimators.averages import WeightedNuisances as Weighed
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance
-from privcausal.inference.confounding import Remainder
+from privcausal.inference.regression import Remainder
 from privcausal.testing import seeded_noise
 
 FORMULA = "Y ~ T | X1 + X2"

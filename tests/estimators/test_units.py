@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 import privcausal as pc
 from privcausal.inference.averages import AverageEstimate, with_design_effect
-from privcausal.request.terms import ATE_TERM
+from privcausal.request.formula import ATE_TERM
 from privcausal.testing import zero_noise
 
 ROWS = 4

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import privcausal as pc
 from privcausal.features.design import Design, formulaic_terms
-from privcausal.request.expressions import ENVIRONMENT
-from privcausal.request.formula import CausalFormula
+from privcausal.request.formula import ENVIRONMENT, CausalFormula
 from privcausal.request.schema import Schema
 from privcausal.testing import zero_noise
 

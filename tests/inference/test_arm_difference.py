@@ -11,11 +11,10 @@ from scipy.stats import t as student
 
 from privcausal.estimators.difference import arm_totals, estimate_difference
 from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.cuts import trial_window
+from privcausal.inference.cuts import outcome_law, trial_window
 from privcausal.inference.ranges import Window, heights
-from privcausal.inference.tails import outcome_law
+from privcausal.request.formula import ATE_TERM, Place
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE_TERM, Place
 
 BOUNDS = Interval(0.0, 10.0)
 WHOLE = Window(BOUNDS)

@@ -12,16 +12,16 @@ from privcausal.errors import BudgetError
 from privcausal.inference import cuts
 from privcausal.inference.averages import (
     AverageEstimate,
+    Reading,
     ScoreAverage,
     ScoreTotals,
     estimate_averages,
     well_conditioned,
 )
-from privcausal.inference.confounding import Remainder
-from privcausal.inference.noisy import Reading
 from privcausal.inference.ranges import LookCounts, coarse_range, fine_range
+from privcausal.inference.regression import Remainder
+from privcausal.request.formula import ATE_TERM, Place, ResultTerm
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE_TERM, Place, ResultTerm
 
 NOTHING, Z = Remainder(0.0, 0.0), ResultTerm("slope", "z")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.confounding import RegressionPair as Pair
-from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Regression
+from privcausal.inference.regression import Regression, Remainder, unrelated
+from privcausal.inference.regression import RegressionPair as Pair
 
 P = 6
 SHARED = np.array([0, 1, 1, 1, 1, 1]) > 0

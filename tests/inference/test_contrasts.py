@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from privcausal.inference.averages import AverageEstimate, noise_shape
 from privcausal.inference.effects import contrasted, ratio_limits
-from privcausal.request.terms import ResultTerm
+from privcausal.request.formula import ResultTerm
 
 Z = float(norm.ppf(0.975))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.confounding import RegressionPair as Pair
-from privcausal.inference.confounding import leftover
-from privcausal.inference.regression import Regression
+from privcausal.inference.regression import Regression, leftover
+from privcausal.inference.regression import RegressionPair as Pair
 
 Source = tuple[np.ndarray, Pair, np.ndarray, np.ndarray]
 P, POINTS, DRAWS = 3, 4, 200_000

@@ -11,23 +11,20 @@ from scipy.stats import chi2
 from privcausal.estimators.difference import arm_totals, estimate_difference
 from privcausal.inference.averages import (
     AverageEstimate,
+    Noisy,
+    Reading,
     ScoreAverage,
     ScoreTotals,
     estimate_averages,
-)
-from privcausal.inference.confounding import Remainder
-from privcausal.inference.noisy import (
-    Noisy,
-    Reading,
     joint_sampling,
     reconciled,
     reconciled_within,
     upheld,
 )
 from privcausal.inference.ranges import Window
-from privcausal.request.factors import Partitions
+from privcausal.inference.regression import Remainder
+from privcausal.request.formula import ATE_TERM, Partitions, Place, ResultTerm
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE_TERM, Place, ResultTerm
 
 FALSE_ALARM = 1e-6
 

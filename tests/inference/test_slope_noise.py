@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from privcausal.estimators.slopes import estimate_reduced, not_collinear
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.averages import AverageEstimate, Reading
 from privcausal.inference.effects import SlopeTotals, estimate_slopes
-from privcausal.inference.noisy import Reading
-from privcausal.request.terms import PLR_TERM
+from privcausal.request.formula import PLR_TERM
 from privcausal.typing import Matrix, Vector
 
 SIZE = 1000.0

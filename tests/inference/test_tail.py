@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from privcausal.inference.cuts import size_law
 from privcausal.inference.ranges import INDEX, cuts_between, hidden
 from privcausal.inference.ranges import visible_cells as told
-from privcausal.inference.tails import size_law
 
 EDGES = 3.0 * 2.0 ** (np.arange(13) / 2)
 

@@ -523,29 +523,29 @@ LEDGER = (
         "vault/test_noise.py::test_a_ledger_takes_no_test_noise[zero]",
     ),
     Mutant(
-        "amounts in floats", "accounting.charge:pico",
+        "amounts in floats", "accounting.price:pico",
         "math.ceil(exact(amount) * PICO)", "int(amount * PICO)",
         "accounting/test_charge.py::test_an_amount_that_floats_would_lose_costs_one_unit",
     ),
     Mutant(
         "caps compared with a tolerance", "accounting.price:within",
-        "<= charge.exact(epsilon)", "<= charge.exact(epsilon) + Fraction(1, 10**9)",
+        "<= exact(epsilon)", "<= charge.exact(epsilon) + Fraction(1, 10**9)",
         "accounting/test_total.py::test_decimal_caps_of_pure_epsilon_are_decimal",
     ),
     Mutant(
         "a pure event counts a quarter of its square", "accounting.price:_shortlist",
-        "(2 * charge.PICO)", "(4 * charge.PICO)",
+        "(2 * PICO)", "(4 * PICO)",
         "accounting/test_total.py::test_many_small_pure_events_are_counted_as_rho_or_better",
     ),
     Mutant(
         "rho of half the distance", "accounting.price:gaussian_mu",
-        "math.sqrt(2 * rho / charge.PICO)\n    while Fraction(mu) ** 2 < Fraction(2 * rho,",
-        "math.sqrt(rho / charge.PICO)\n    while Fraction(mu) ** 2 < Fraction(rho,",
+        "math.sqrt(2 * rho / PICO)\n    while Fraction(mu) ** 2 < Fraction(2 * rho,",
+        "math.sqrt(rho / PICO)\n    while Fraction(mu) ** 2 < Fraction(rho,",
         "accounting/test_total.py::test_many_small_pure_events_are_counted_as_rho_or_better",
     ),
     Mutant(
         "spent delta is not taken off", "accounting.price:delta_after",
-        "- Fraction(spent, charge.PICO)", "",
+        "- Fraction(spent, PICO)", "",
         "accounting/test_total.py::test_delta_is_taken_off_before_rho_is_converted",
     ),
     Mutant(

@@ -8,7 +8,7 @@ import pytest
 from mutant_catalogue import MUTANTS
 from planting import TESTS, Mutant, planted
 
-from privcausal.accounting import charge
+from privcausal.accounting import price
 
 
 def test_each_fault_can_be_planted() -> None:
@@ -39,7 +39,7 @@ def test_there_are_many_and_no_two_alike() -> None:
 
 def mutant(**changed: Any) -> Mutant:
     fields: dict[str, Any] = {
-        "name": "test", "target": "accounting.charge:pico",
+        "name": "test", "target": "accounting.price:pico",
         "old": "return math.ceil(exact(amount) * PICO)", "new": "return 7",
         "killer": "accounting/test_charge.py::"
         "test_pico_reads_a_float_as_the_decimal_a_person_typed",
@@ -56,7 +56,7 @@ def test_a_fault_is_there_by_every_name_and_gone_afterwards() -> None:
     from privcausal.accounting import pico
 
     with planting():
-        assert pico(1.0) == charge.pico(1.0) == 7
+        assert pico(1.0) == price.pico(1.0) == 7
     assert pico(1.0) == 10**12
     with pytest.raises(ZeroDivisionError), planting():
         raise ZeroDivisionError

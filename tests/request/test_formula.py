@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from privcausal.errors import FormulaError
 from privcausal.features.design import formulaic_terms
-from privcausal.request.expressions import ENVIRONMENT, FUNCTIONS, quoted
-from privcausal.request.factors import Factor
-from privcausal.request.formula import CausalFormula, Term
+from privcausal.request.formula import ENVIRONMENT, FUNCTIONS, CausalFormula, Factor, Term, quoted
 
 
 def expanded(formula: CausalFormula) -> str:

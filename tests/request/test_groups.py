@@ -10,7 +10,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.errors import SchemaError
-from privcausal.request.factors import group_mask, partitions, resolve_groups
+from privcausal.request.formula import group_mask, partitions, resolve_groups
 from privcausal.request.schema import Binary, Levels, Schema
 from privcausal.testing import zero_noise
 

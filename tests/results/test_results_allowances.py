@@ -13,7 +13,7 @@ from fit_helpers import private, view_of
 import privcausal as pc
 from privcausal.estimators.base import average_doubts
 from privcausal.inference.averages import AverageEstimate
-from privcausal.request.terms import ResultTerm
+from privcausal.request.formula import ResultTerm
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from results_fits import (
 
 import privcausal as pc
 from privcausal.accounting import epsilon_of
-from privcausal.accounting.charge import pico
+from privcausal.accounting.price import pico
 from privcausal.errors import CapabilityError
 from privcausal.report.tables import price_frame
 

@@ -23,8 +23,7 @@ from privcausal.features.functions import Additive
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import FINE_BINS as FINE
 from privcausal.inference.population import Population, feature_map
-from privcausal.request.factors import resolve_groups
-from privcausal.request.formula import CausalFormula
+from privcausal.request.formula import CausalFormula, resolve_groups
 from privcausal.request.plan import Plan, Stage
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
