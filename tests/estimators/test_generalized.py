@@ -83,6 +83,15 @@ def test_weights_and_errors_of_statsmodels(outcome: str) -> None:
     np.testing.assert_allclose(clusters.bse, grouped.bse[clusters.params.index], rtol=0.15)
 
 
+def test_an_outcome_of_one_in_a_hundred_has_nearly_the_errors_of_statsmodels() -> None:
+    """The first fit clipped such outcomes, so that one step was far, and its curvature an error."""
+    rows = table(40_000, 4, base=-4.4)
+    fit = logit("y ~ a", rows, bounds=BOUNDS, eps=4, seed=1)
+    known = smf.logit("y ~ a", rows).fit(disp=0, cov_type="HC0")
+    assert (fit.bse < 1.5 * known.bse[fit.params.index]).all()
+    assert (np.abs(fit.params - known.params[fit.params.index]) < 4 * fit.bse).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("outcome", CALLS)
 @pytest.mark.parametrize(("size", "eps"), [(4000, 2.0), (20_000, 1.0)])
