@@ -359,7 +359,7 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
     Parameters
     ----------
     names : sequence of str
-        All planned stages in order. A stage that turns out to be unnecessary is skipped.
+        All planned stages. A stage that turns out to be unnecessary is skipped.
     """
     if not shown:
         yield None

@@ -77,7 +77,7 @@ class Learner(ABC):
 
     @abstractmethod
     def run(self, fit: first_stages.Fit) -> words.Estimate:
-        """Spend the plan's stages in order and return the estimate."""
+        """Release the stages of the plan, in the order that the learner needs, and estimate."""
 
     def accepted(self, base: AnyBase) -> PrivateBase:
         """The base, if this learner accepts it."""
@@ -113,6 +113,7 @@ class Learner(ABC):
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: budget.Undeclared, base: AnyBase
     ) -> words.Estimate:
+        """Run the plan: the only call of a learner that sees the vault."""
         accepted = self.accepted(base)
         steps = self.steps_on(accepted)
         return self.run(first_stages.Fit(plan, vault, schema, undeclared, accepted, base, steps))

@@ -690,7 +690,7 @@ def _session(state: FitState) -> BoostingSession:
         laws = [fit.coefficients() for fit in trained]
         ends = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
         free = [Steps(bins.features, law.mean, 0.0, *ends, logistic=True) for law in laws]
-        state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
+        state = nu.lower_clip(state, float(np.mean([e(state.rows) for e in free])), 0.0)
         clip, soft = state.clip, state.soft_clip
         es = tuple(
             _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)

@@ -410,7 +410,7 @@ class FitState(Fit):
     window: ranges.MeanWindow | None = None
     look: ranges.Look | None = None  # Histogram of the outcome for averages
     weights: WeightLaw | None = None  # Released distribution of survey weights
-    floor: float = 0.5  # Propensity clip for a rare treatment; 0 for a treatment that is not binary
+    rare_clip: float = 0.5  # Clip for a rare treatment; 0 for a treatment that is not binary
     most: float = 1.0  # Clipping threshold of T - e if T is a number
     # Shrunken Gram for all rows and for each fold's complement, once released
     gram: GramEstimate | None = None
@@ -442,7 +442,7 @@ class FitState(Fit):
         return Outcome(self.window.interval.lo, self.window.interval.hi)
 
     @property
-    def centre(self) -> Outcome:
+    def mean_range(self) -> Outcome:
         """Range of the mean outcome: the clipping interval, as much wider as clipping shrinks it.
 
         It has the same middle.
@@ -459,7 +459,7 @@ class FitState(Fit):
     @property
     def clip(self) -> float:
         """c with e in [c, 1 - c]: the clip of the request, or a lower clip for a rare treatment."""
-        return min(self.request.arm_clip, self.floor)
+        return min(self.request.arm_clip, self.rare_clip)
 
     @property
     def soft_clip(self) -> float:
@@ -486,12 +486,8 @@ def declared_propensity(
     return functions.Constant(float(request.propensity))
 
 
-def prepare(
-    fit: Fit,
-    *,
-    linear_terms: bool = True,
-) -> FitState:
-    """Bounds, designs, marginals, basis and norm clip: the stages before the Gram."""
+def prepare(fit: Fit, *, linear_terms: bool = True) -> FitState:
+    """Release bounds, marginals and weights; make designs, a population, a basis, a norm clip."""
     fit.estimate_bounds()
     request, formula = fit.request, fit.request.formula
     budget.check_features(request, fit.schema, fit.base.functions)
@@ -552,6 +548,7 @@ def prepare(
 
 
 def _weights(fit: Fit) -> WeightLaw | None:
+    """Release the distribution of survey weights, if there are any."""
     stage, name = budget.ROW_WEIGHTS, fit.request.weights
     if name is None:
         return None
@@ -571,6 +568,7 @@ def _weights(fit: Fit) -> WeightLaw | None:
 
 
 def _population(fit: Fit, design: Design, looks: Mapping[StageKey, Mechanism]) -> Population:
+    """Release the marginals, with the histograms `looks` in the same pass over the rows."""
     schema, variables = fit.schema, design.variables
     mechanism = Marginals(variables, schema)
     fit.gather({MARGINALS: mechanism, **looks})

@@ -131,8 +131,8 @@ def cut_moments(
 
     `spread` and `clipping` are relative to the sum of the weights in [0, 1], if there are weights.
     """
-    order = vault.Cross(features, target, cut, what, by_arm=by_arm)
-    release = state.release(stage, order)
+    query = vault.Cross(features, target, cut, what, by_arm=by_arm)
+    release = state.release(stage, query)
     below = max(law.below(cut), PRIORS.least_below)
     rows = state.population.count / state.count
     return ReleasedMoments(
@@ -273,7 +273,7 @@ REMAINING = StageKey("effect", "remaining moments")
 
 
 def learn_r(state: FitState, regress: EffectRegression) -> EffectFit:
-    """tau(x) by the steps of vignettes/explanation/r-learner.md; comments give their numbers.
+    """tau(x) by the steps of vignettes/explanation/r-learner-steps.md, with their numbers.
 
     Ranges, marginals and a basis exist already (steps 1 and 2: `first_stages.prepare`). The
     averages come from doubly robust scores with this effect and these nuisances (steps 12 and 13:

@@ -149,7 +149,7 @@ def from_pair(state: FitState, joint: RegressionPair) -> FoldFit:
     return FoldFit(e, soft, mean(state, eta), joint)
 
 
-def clipped(state: FitState, partials: Folds) -> tuple[FitState, Folds]:
+def with_lower_clip(state: FitState, partials: Folds) -> tuple[FitState, Folds]:
     """Lower the propensity clip if the treatment is rare, so that it does not bind."""
     if partials[0].pair is None:
         return state, partials
@@ -158,7 +158,7 @@ def clipped(state: FitState, partials: Folds) -> tuple[FitState, Folds]:
     share = 0.5 + float(np.mean([phi.mean(axis=0) @ pair.mean[0] for pair in pairs]))
     noise = float(np.sqrt(pairs[0].e.error[0, 0])) / max(float(pairs[0].e.gram[0, 0]), 1e-9)
     state.check_empty_arm(np.array([1 - share, share]), noise)
-    lower = floored(state, share, noise)
+    lower = lower_clip(state, share, noise)
     if lower is state:
         return state, partials
     return lower, tuple(from_pair(lower, pair) for pair in pairs)
@@ -193,12 +193,12 @@ def compare_arms(state: FitState, partials: Sequence[FoldFit], share: float) -> 
         state.alerts["overlap"] = text
 
 
-def floored(state: FitState, share: float, noise: float) -> FitState:
+def lower_clip(state: FitState, share: float, noise: float) -> FitState:
     """Lower the clip for this noisy share of the treated, taken to be at least two noise sds."""
     rarer = max(min(share, 1 - share), 2 * noise)
     if rarer >= PRIORS.rare_share:
         return state
-    return replace(state, floor=max(state.clip * rarer / PRIORS.rare_share, LEAST_PROPENSITY))
+    return replace(state, rare_clip=max(state.clip * rarer / PRIORS.rare_share, LEAST_PROPENSITY))
 
 
 def updated_for_effect(state: FitState, partials: Folds, tau: Function) -> Folds:
@@ -259,7 +259,7 @@ def slope_variance(features: FeatureMap) -> float:
 
 def outcomes(state: FitState) -> list[Posterior]:
     kept = 1.0 if state.window is None else state.window.kept
-    return means(state, OUTCOME, state.centre.bound, kept, state.variance)
+    return means(state, OUTCOME, state.mean_range.bound, kept, state.variance)
 
 
 def means(
@@ -306,7 +306,7 @@ def _most_variance(
 
 
 def mean(state: FitState, coef: Vector) -> Function:
-    outcome = state.centre
+    outcome = state.mean_range
     middle = 0.5 * (outcome.lo + outcome.hi)
     return functions.Additive(state.features, coef, middle, outcome.lo, outcome.hi)
 
@@ -339,7 +339,7 @@ residual's size.
 def residual_cross(state: FitState, partials: Folds, arm: int | None = None) -> Cross:
     """Sum of w (T - e)(Y - eta) phi with a public clip; `arm` is compared with all others."""
     target = state.weigh(residual_product(state, partials, arm))
-    cut = 2 * RESIDUAL_SHARE * state.centre.bound
+    cut = 2 * RESIDUAL_SHARE * state.mean_range.bound
     return Cross(state.effect_features, target, cut, "residual product")
 
 
@@ -353,7 +353,7 @@ def residual_effect(
     right, the mean of a doubly robust score equals the mean effect for any arm means. Products with
     an error of the propensity are of second order.
     """
-    features, bound = state.effect_features, state.centre.bound
+    features, bound = state.effect_features, state.mean_range.bound
     stage, cross = query or (NUISANCE_RESIDUALS, residual_cross(state, partials))
     release, cut = state.release(stage, cross), cross.cut
     gram, gram_sd, mean_weight = weights_gram(state, partials, NUISANCE_WEIGHTS)
@@ -675,17 +675,15 @@ WEIGHTED_STEPS = (
 """Nuisances that accept survey weights."""
 
 
-def fit_nuisances(
-    state: FitState,
-) -> tuple[FitState, Folds, Remainder]:
-    """Run every stage that `NUISANCE_STEPS` planned.
+def fit_nuisances(state: FitState) -> tuple[FitState, Folds, Remainder]:
+    """Release the stages of `NUISANCE_STEPS` that `first_stages.prepare` has not released.
 
     Returns the nuisances by fold, and the bias of averages beyond the bias
     that the distributions of the nuisances describe.
     """
     release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
     state, partials = additive_nuisances(windowed(state, release))
-    state, partials = clipped(state, partials)
+    state, partials = with_lower_clip(state, partials)
     return state, *refine_supported(state, partials)
 
 
@@ -859,7 +857,7 @@ def _regressions(
     state: FitState,
     psi: Interactions,
     stage: StageKey,
-    order: vault.Cross,
+    query: vault.Cross,
     *,
     noise_var: float,
     spread: float,
@@ -889,7 +887,7 @@ def _regressions(
         fit_noise=True,
         unsure=unsure,
     )
-    releases, regressions = state.moments(stage, order), []
+    releases, regressions = state.moments(stage, query), []
     noise_sd, ones = float(releases[0].noise_sd[0]), np.ones(len(state.rows))
     for cross, sd, share in first_stages.complements([r.value for r in releases], noise_sd):
         rows = state.count * share

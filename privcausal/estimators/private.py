@@ -80,7 +80,7 @@ def arm_effects(
             partials = tuple(nu.FoldFit(known, known, nu.mean(state, e.mean), None) for e in etas)
         else:
             partials = nu.paired(state, nu.propensities(state, treatment), etas)
-        folds.append(nu.clipped(state, partials))
+        folds.append(nu.with_lower_clip(state, partials))
         crosses[residual] = nu.residual_cross(*folds[-1], arm)
     state.gather(dict(crosses))
     # each arm's mean outcome, with the distribution of its bias from nuisance errors
@@ -213,7 +213,7 @@ class Private(AverageLearner):
             return learners.finish(state, None, None, estimate, notes)
         # Gram matrix, propensity and mean outcome, with their interactions
         state, partials = nu.additive_nuisances(state)
-        state, partials = nu.clipped(state, partials)
+        state, partials = nu.with_lower_clip(state, partials)
         partials = nu.refine(state, partials)
         # a first effect, which only centers the scores
         tau = nu.residual_effect(state, partials)

@@ -119,7 +119,7 @@ class PartiallyLinear(private.AverageLearner):
         )
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
         # half the outcome range times the typical residual of T
-        cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
+        cut = 4 * nu.RESIDUAL_SHARE * state.mean_range.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
         totals = effects.SlopeTotals(*fit.read(nu.NUISANCE_RESIDUALS, sums))
         slopes = np.clip(estimate(totals, none, 0.0, none).estimate, -reach, reach)
@@ -164,7 +164,7 @@ def _slope_nuisances(
 
     These are zero for several arms.
     """
-    request, state = state.request, replace(state, floor=0.0)
+    request, state = state.request, replace(state, rare_clip=0.0)
     if request.arms:
         stages = private.arm_indicators(request)
         stages.pop(next(iter(stages)))  # drop the reference arm
@@ -536,7 +536,7 @@ class LocalAverage(private.AverageLearner):
 
     def run(self, fit: first_stages.Fit) -> Estimate:
         request, formula = fit.request, fit.request.formula
-        state = replace(private.prepared(fit), floor=0.0)
+        state = replace(private.prepared(fit), rare_clip=0.0)
         state, instruments, treatments, e, squares = _instrument_nuisances(state)
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), fit.schema[formula.treatment]
@@ -563,7 +563,7 @@ class LocalAverage(private.AverageLearner):
             numbers = [largest_residual(z) for z in domains if isinstance(z, schema.Interval)]
             widest = max([1.0, *numbers]) if numbers else 0.0
         # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
-        scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
+        scale = 4 * nu.RESIDUAL_SHARE * state.mean_range.bound
         scores = vault.InstrumentScores(
             tuple(tuple(part.e_soft for part in fold) for fold in zip(*instruments, strict=True)),
             tuple((function,) for function in e),

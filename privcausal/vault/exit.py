@@ -73,7 +73,7 @@ class Query(Named, ABC):
       proof.
     - Its sensitivity is the sensitivity of the whole numbers that are released, after rounding.
       Lowering the sensitivity requires a new proof.
-    - It adds no noise. Its answer is released only through `Exit.release`.
+    - It adds no noise. `Vault.release` releases its answer, with the noise of `Exit.noisy`.
 
     Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. The noise on
     coordinate j has sd sigma / weights[j]. The discrete Gaussian loses at most d_j^2 / (2 sd_j^2)

@@ -89,8 +89,8 @@ def open_vault(
                 f"This fit uses delta={as_typed(plan.request.budget.delta)}, but the ledger uses "
                 f"delta={as_typed(ledger.delta)}. Use the ledger's delta."
             )
-        leave = Exit(plan, source_of_noise)
-        charges = [leave.charge(stage, stage.query, "planned") for stage in plan.stages]
+        exit_ = Exit(plan, source_of_noise)
+        charges = [exit_.charge(stage, stage.query, "planned") for stage in plan.stages]
         ledger.charge(run, charges, published=paper or published)
     if plan.request.trust.panel is not None:
         source = admission.Source(admission.changes(source.rows, plan.request))
@@ -208,7 +208,7 @@ class Vault(guard.Opaque):
 
         A stage of several rounds or steps adds noise in each.
         """
-        leave = self._exit
+        exit_ = self._exit
         # Stop a noise-free fit that has no complete row: all its sums would be exactly zero, and
         # later steps cannot divide by them. Queries without a layout do not need complete rows.
         needs_layout = not isinstance(query, ColumnHistograms | LabelSelection | Claim)
@@ -233,7 +233,7 @@ class Vault(guard.Opaque):
                 learned = [
                     query.learn(
                         self._passes.batches(part),
-                        lambda exact: leave.noisy(exact, round_noise),
+                        lambda exact: exit_.noisy(exact, round_noise),
                         self._progress.rounds,
                     )
                     for part in parts
@@ -242,13 +242,13 @@ class Vault(guard.Opaque):
             case PrivateNetwork():
                 self.passes += (query.steps - 1) * len(parts)
                 tables = [list(self._passes.batches(part)) for part in parts]
-                name, coins = query.query, leave.source.coins
+                name, coins = query.query, exit_.source.coins
                 trained = [
                     query.train(
                         table,
-                        leave.neighbors,
+                        exit_.neighbors,
                         coins,
-                        lambda exact, moved, sd: leave.noisy(
+                        lambda exact, moved, sd: exit_.noisy(
                             exact, noise.NoiseQuery(name, np.ones(len(exact)), moved, sd * SAFETY)
                         ),
                     )
@@ -258,12 +258,12 @@ class Vault(guard.Opaque):
             case LabelSelection():
                 return [self._selected(stage, query)]
             case PublishedAnswers() | PublishedProcess() | PublishedLogits():
-                values = query.answer(list(self._passes.batches()), stage, leave.claimed)
+                values = query.answer(list(self._passes.batches()), stage, exit_.claimed)
                 return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
-        noisy = [leave.noisy(exact, leave.noise_of(stage, query)) for exact in sums]
-        return [leave.with_charge(stage, query, values * query.units) for values in noisy]
+        noisy = [exit_.noisy(exact, exit_.noise_of(stage, query)) for exact in sums]
+        return [exit_.with_charge(stage, query, values * query.units) for values in noisy]
 
     @_spending
     def release_folds(self, planned: Stage, query: Mechanism | Boosting) -> tuple[Release, ...]:
@@ -344,34 +344,34 @@ class Vault(guard.Opaque):
         self, stage: Stage, query: Answerable, values: Vector, labels: tuple[str, ...] = ()
     ) -> Release:
         """An answer with its noise and its charge."""
-        leave = self._exit
+        exit_ = self._exit
         match query:
             case Boosting():  # The budget table shows the rounds as one query of the same cost.
                 noise_query, sensitivity = self._round_noise(stage, query)
                 moved, spread = sensitivity * query.unit, noise_query.scale * query.unit
-                charge = leave.charge(stage, noise_query.name, query.name, moved, spread)
-                sd = np.tile(leave.source.sd(noise_query) * query.unit, query.rounds)
+                charge = exit_.charge(stage, noise_query.name, query.name, moved, spread)
+                sd = np.tile(exit_.source.sd(noise_query) * query.unit, query.rounds)
                 return Release(values, sd, charge)
             case PrivateNetwork():  # Both are per step, in units of the clipping norm.
-                moved, spread = query.sensitivity(leave.neighbors), query.multiplier
-                charge = leave.charge(stage, query.query, query.name, moved, spread)
+                moved, spread = query.sensitivity(exit_.neighbors), query.multiplier
+                charge = exit_.charge(stage, query.query, query.name, moved, spread)
                 return Release(values, np.full(query.size, np.nan), charge)
             case LabelSelection():
                 noise_query = self._count_noise(stage, query, len(labels))
                 moved, spread = noise_query.sensitivity, noise_query.scale
-                charge = leave.charge(stage, query.query, query.name, moved, spread)
-                return Release(values, leave.source.sd(noise_query), charge, labels)
+                charge = exit_.charge(stage, query.query, query.name, moved, spread)
+                return Release(values, exit_.source.sd(noise_query), charge, labels)
             case PublishedAnswers() | PublishedProcess() | PublishedLogits():
-                return leave.claim(stage, query.query, query.name, values)
+                return exit_.claim(stage, query.query, query.name, values)
             case _:
-                return leave.with_charge(stage, query, values)
+                return exit_.with_charge(stage, query, values)
 
     def _round_noise(self, stage: Stage, boosting: Boosting) -> tuple[noise.NoiseQuery, float]:
         """Noise of one round, and the sensitivity of one query that costs as much as all rounds."""
-        leave, ones = self._exit, np.ones(boosting.width)
-        moved = boosting.sensitivity(leave.neighbors, whole=True)
-        whole = leave.noise_query(stage, boosting.query, ones, moved)
-        per_round = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
+        exit_, ones = self._exit, np.ones(boosting.width)
+        moved = boosting.sensitivity(exit_.neighbors, whole=True)
+        whole = exit_.noise_query(stage, boosting.query, ones, moved)
+        per_round = boosting.sensitivity(exit_.neighbors) * self._plan.request.trust.max_rows
         return noise.NoiseQuery(boosting.query, ones, per_round, whole.scale), whole.sensitivity
 
     def _count_noise(
@@ -396,7 +396,7 @@ class Vault(guard.Opaque):
             raise BudgetError(f"Stage {key!r} is not in the plan, or was already spent.")
         stage = self._unspent[key]
         if all(query is not order for query, _ in self._gathered.get(key, [(order, [])])):
-            raise CapabilityError(f"A different query was collected for stage {key!r}.")
+            raise CapabilityError(f"A different query was gathered for stage {key!r}.")
         law = "gaussian" if stage.rho else "laplace"
         if isinstance(order, Query) and getattr(order, "law", law) != law:
             raise CapabilityError(

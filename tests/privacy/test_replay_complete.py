@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import inspect
 import pkgutil
@@ -22,7 +21,8 @@ from privcausal import testing
 from privcausal.estimators import LEARNERS
 from privcausal.estimators.bases import BASES, OTHERS
 from privcausal.vault import queries as mechanisms
-from privcausal.vault.exit import Exit, Query
+from privcausal.vault.exit import Query
+from privcausal.vault.vault import Vault
 
 RELATIONS = ("substitute", "add_remove")
 KERNEL = pc.bases.Kernel(functions=20)
@@ -324,14 +324,16 @@ def concrete() -> set[str]:
 @pytest.mark.slow
 def test_every_mechanism_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
-    leave = Exit.release
 
-    @functools.wraps(leave)
-    def noted(self: Any, stage: Any, mechanism: Any, exact: Any) -> Any:
-        seen.add(type(mechanism).__name__)
-        return leave(self, stage, mechanism, exact)
+    def noted(release: Any) -> Any:
+        def released(self: Any, key: Any, query: Any) -> Any:
+            seen.add(type(query).__name__)
+            return release(self, key, query)
 
-    monkeypatch.setattr(Exit, "release", noted)
+        return released
+
+    for name in ("release", "release_folds"):
+        monkeypatch.setattr(Vault, name, noted(getattr(Vault, name)))
     for name in CALLS:
         assert fit(call(name, "substitute"), tables(name, "substitute")[0]).error is None, name
     assert seen | {*ELSEWHERE} >= concrete()

@@ -214,7 +214,7 @@ def test_what_was_gathered_is_released_for_its_own_query_only() -> None:
     vault = s.vault(table(ROWS), s.plan(["cross outcome"]))
     one, other = (mechanisms(s)["cross outcome"] for _ in range(2))
     vault.gather({"cross outcome": one}, {})
-    with pytest.raises(CapabilityError, match="A different query was collected"):
+    with pytest.raises(CapabilityError, match="A different query was gathered"):
         vault.release("cross outcome", other if other is not one else replace(one))
     vault.release("cross outcome", one)
     with pytest.raises(BudgetError, match="already spent"):
