@@ -222,6 +222,20 @@ def check(
     return report
 
 
+def moved_by(run: Callable[[Any], Any], one: Any, two: Any, order: int = 1) -> tuple[Call, float]:
+    """Of the one release of `run`, and how far it moves between tables that it reads alike."""
+    with testing.recorded(3) as recorder:
+        before = run(one)
+    with testing.recorded(3, recorder.calls) as again:
+        after = run(two)
+    (a,), (b,) = recorder.calls, again.calls
+    assert (a.query.name, a.query.scale) == (b.query.name, b.query.scale)
+    assert str(before) == str(after)
+    moved = float(np.linalg.norm((a.exact - b.exact) * a.query.weights, order))
+    assert moved <= a.query.sensitivity * ROUNDING
+    return a, moved
+
+
 def same_look(pair: Pair, fitted: Fit, look: str) -> None:
     """A priced look through the first fit at both tables; AssertionError if they differ."""
     seen = []
@@ -255,6 +269,14 @@ def assert_same_texts(one: Any, two: Any) -> None:
 
 FORMULA = "Y ~ T | X1 + C(G) | X2"
 BOUNDS: dict[str, Any] = {"Y": (-2, 3), "X1": (-1, 1), "X2": (0, 10), "G": ["a", "b", "c"]}
+REGRESSIONS: dict[str, dict[str, Any]] = {
+    "regression": {"learner": "regress", "control": pc.Control(cov_type="HC0")}
+    | {"formula": "Y ~ X1 + C(G)"},
+    "logit": {"learner": "logit", "formula": "T ~ X1 + C(G)", "eps": 100.0}
+    | {"bounds": BOUNDS | {"T": [0, 1]}},
+    "poisson": {"learner": "poisson", "formula": "Y ~ X1 + C(G)", "eps": 100.0}
+    | {"bounds": BOUNDS | {"Y": (0, 4)}},
+}
 ROW: dict[str, Any] = {"Y": 0.5, "T": 1.0, "X1": 0.0, "X2": 5.0, "G": "a", "P": 0.4}
 LOW: dict[str, Any] = {"Y": -2.0, "T": 0.0, "X1": -1.0, "X2": 0.0, "G": "a", "P": 0.2}
 HIGH: dict[str, Any] = {"Y": 3.0, "T": 1.0, "X1": 1.0, "X2": 10.0, "G": "c", "P": 0.7}

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import strategies as st
+from scipy.stats import kstest
 
 from privcausal import testing
 from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures, Turned
@@ -306,6 +307,13 @@ def interrupted(step: str, pressed: Any) -> Iterator[pytest.ExceptionInfo[BaseEx
                 yield caught
     finally:
         signal.signal(signal.SIGINT, ours)
+
+
+def assert_normal(z: Any) -> None:
+    """By Kolmogorov and Smirnov at 1e-6, while the same draws fail at a scale 30% off."""
+    assert kstest(z, "norm").pvalue > 1e-6
+    for scale in (0.7, 1.3):
+        assert kstest(z * scale, "norm").pvalue < 1e-6
 
 
 def batches(vault: Vault) -> list[Any]:
