@@ -19,7 +19,7 @@ NO_DELTA = [0, 1, 2, -1e-5, math.nan, math.inf, True, "1e-5", None]
 WRONG = [(rho_of, (epsilon, 1e-5), "epsilon must be a number") for epsilon in NO_EPSILON]
 WRONG += [(rho_of, (1.0, delta), "delta must be a number") for delta in NO_DELTA]
 WRONG += [(epsilon_of, (10**9, delta), "delta must be a number") for delta in NO_DELTA]
-WRONG += [(epsilon_of, (rho, 1e-5), "") for rho in (-1, 0.5, True, "1", None)]
+WRONG += [(epsilon_of, (rho, 1e-5), None) for rho in (-1, 0.5, True, "1", None)]
 
 
 @pytest.mark.parametrize(("epsilon", "multiplier"), [(0.5, 7.67), (1, 4.05), (2, 2.15)])

@@ -484,7 +484,9 @@ def test_a_ledger_that_two_accounts_share_keeps_its_mode(ledger, path, charge, t
 def test_the_path_of_a_ledger_is_no_address(tmp_path, charge, monkeypatch):
     """SQLite would read `?mode=memory` in one, and forget the charges."""
     monkeypatch.chdir(tmp_path)
-    for name in ("x?mode=memory", "file:y.db?mode=memory&cache=shared", "z%3fmode=memory#"):
+    strange = ("a b?mode=memory.db", "100%41.db", "#x&y=z.db", "é'\".db", "no_suffix")
+    addresses = ("x?mode=memory", "file:y.db?mode=memory&cache=shared", "z%3fmode=memory#")
+    for name in strange + addresses:
         Ledger(name, "rhc", 1).charge("run", [charge(rho=10)])
         assert (tmp_path / name).stat().st_size > 0
         assert len(Ledger.open(tmp_path / name).history) == 1

@@ -39,12 +39,6 @@ def test_what_is_left_of_delta_is_never_rounded_up(delta, spent):
     assert Fraction(delta_after(delta, spent)) <= left
 
 
-def test_pure_epsilon_is_counted_as_it_is_where_that_is_less():
-    assert 0.9999 < total_epsilon(Events.of([Cost(epsilon=PICO)]), DELTA) <= 1.0
-    # all of it as rho = 1/2 would be right, and ruinous
-    assert epsilon_of(PICO // 2, DELTA) > 4.6
-
-
 def test_many_small_pure_events_are_counted_as_rho_or_better():
     events = Events.of([Cost(epsilon=PICO // 100)] * 400)
     total = total_epsilon(events, DELTA)
@@ -121,12 +115,6 @@ def test_no_delta_left_leaves_pure_epsilon_only():
     assert not within(Events.of([all_of_it, Cost(rho=1)]), 1, DELTA)
     assert not within(Events.of([Cost(delta=10**7 + 1)]), 1, DELTA)
     assert total_epsilon(Events.of([all_of_it, Cost(rho=1)]), DELTA) == math.inf
-
-
-def test_a_cap_without_delta_takes_pure_epsilon():
-    assert within(Events.of([Cost(epsilon=PICO)]), 1, 0.0)
-    assert not within(Events.of([Cost(rho=1)]), 1, 0.0)
-    assert remaining(Events(), 1, 0.0).pure_epsilon == 1.0
 
 
 @pytest.mark.slow

@@ -89,12 +89,15 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else repr(value)
 
 
-def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -> Fit:
+def fit(
+    call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None, *, system: bool = False
+) -> Fit:
     """Run `call` on `data` with a recorder; with `frozen`, answered from another table's fit."""
+    recording = testing.recorded(11, frozen, system=system)
     options = {k: v for k, v in call.items() if k not in ("formula", "learner")}
     learner = call["learner"]
     result, error = None, None
-    with warnings.catch_warnings(record=True) as caught, testing.recorded(11, frozen) as recorder:
+    with warnings.catch_warnings(record=True) as caught, recording as recorder:
         warnings.simplefilter("always")
         try:
             if learner in ("private", "regress", "logit", "poisson", "did"):

@@ -139,18 +139,22 @@ def clustered(
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("formula", ["Y ~ T", FORMULA])
+@pytest.mark.parametrize("formula", ["Y ~ T", FORMULA, "Y ~ X1 + C(G)"])
 def test_clusters(formula: str, relation: str) -> None:
     """The last row changes its values and its cluster, and may have a cluster of its own."""
     rows, names = ordinary(N, 8), [f"v{i % 9}" for i in range(N)]
+    own = {"learner": "private", "groups": ["G"], "base": "linear"}
+    if "T" not in formula:
+        own = {"learner": "regress"}
     options = call(
-        learner="private", formula=formula, neighbors=relation, groups=["G"], base="linear",
-        control=pc.Control(cluster="village", max_cluster_rows=7),
+        formula=formula, neighbors=relation,
+        control=pc.Control(cluster="village", max_cluster_rows=7), **own,
     )  # fmt: skip
-    for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, MISSING, None)):
+    gone = HUGE if "T" not in formula else MISSING
+    for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, gone, None)):
         one, two = clustered(rows, old, new, name, relation)
         report = check(Pair("clusters", options, one, two), texts=True)
-        assert report.share > 0.02 or new is MISSING
+        assert report.share > 0.02 or new is gone
     units = options | {"unit": "pid", "max_rows": 2}
     ids = [f"u{i // 2}" for i in range(N)]
     one = frame([*rows, LOW, HIGH], village=[*names, "v0", "v1"], pid=[*ids, "x", "x"])
@@ -158,18 +162,6 @@ def test_clusters(formula: str, relation: str) -> None:
     if relation == "add_remove":
         one = frame(rows, village=names, pid=ids)
     check(Pair("clusters of units", units, one, two))
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_regressions_with_clusters(relation: str) -> None:
-    rows = ordinary(N, 12)
-    options = call(
-        learner="regress", formula="Y ~ X1 + C(G)", neighbors=relation,
-        control=pc.Control(cluster="village", max_cluster_rows=7),
-    )  # fmt: skip
-    for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, HUGE, None)):
-        one, two = clustered(rows, old, new, name, relation)
-        check(Pair("clusters", options, one, two), texts=True)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from test_neighbours import QUICK
 from vault_helpers import (
     CLIP,
-    HOSTILE_ROWS,
     RELATIONS,
     ROUNDING,
     Study,
     assert_normal,
     batches,
     corner_rows,
-    hostile_tables,
+    neighbours,
     population,
     random_rows,
     study,
@@ -110,20 +109,12 @@ def assert_close(s: Study, one: Any, two: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
 @QUICK
-@given(rows=hostile_tables(1, 5), new=HOSTILE_ROWS, at=st.integers(0, 4))
-def test_replacing_a_row(rows: list[Any], new: Any, at: int) -> None:
-    other = list(rows)
-    other[at % len(rows)] = new
-    assert_close(study("substitute"), table(rows), table(other))
-
-
-@pytest.mark.slow
-@QUICK
-@given(rows=hostile_tables(2, 5), at=st.integers(0, 4))
-def test_removing_a_row(rows: list[Any], at: int) -> None:
-    at %= len(rows)
-    assert_close(study("add_remove"), table(rows), table(rows[:at] + rows[at + 1 :]))
+@given(data=st.data())
+def test_changing_a_row(relation: str, data: Any) -> None:
+    rows, other = data.draw(neighbours(relation, 1 if relation == "substitute" else 2, 5))
+    assert_close(study(relation), table(rows), table(other))
 
 
 @pytest.mark.slow

@@ -127,6 +127,15 @@ def hostile_tables(low: int, high: int) -> st.SearchStrategy[list[Row]]:
     return st.lists(HOSTILE_ROWS, min_size=low, max_size=high)
 
 
+@st.composite
+def neighbours(draw: Any, relation: str, low: int, high: int) -> tuple[list[Row], list[Row]]:
+    """Tables of hostile rows, of which one is replaced by another or leaves."""
+    rows = draw(hostile_tables(low, high))
+    at = draw(st.integers(0, len(rows) - 1))
+    new = [] if relation == "add_remove" else [draw(HOSTILE_ROWS)]
+    return rows, [*rows[:at], *new, *rows[at + 1 :]]
+
+
 @cache
 def corner_rows() -> tuple[Row, ...]:
     """Complete rows with all numbers at a bound, in every combination."""
