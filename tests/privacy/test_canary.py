@@ -132,10 +132,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "tm": {"learner": "tm", "bounds": BOUNDS},
     "kernel": {"learner": "dpcate", "base": pc.bases.Kernel(functions=20), "bounds": BOUNDS},
-    "queries": {
-        "learner": pc.learners.DPCATE(queries=AT),
-        "bounds": BOUNDS,
-    },
+    "queries": {"learner": pc.learners.DPCATE(queries=AT), "bounds": BOUNDS},
     "Parquet": {"learner": "r", "base": "linear", "bounds": BOUNDS, "source": "rows.parquet"},
     "CSV": {"base": "linear", "bounds": BOUNDS | {"T": [0, 1]}, "source": "rows.csv"},
     "relation": {"learner": "adum", "bounds": BOUNDS, "source": "relation"},
@@ -419,10 +416,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "unit in the formula": lambda: fitted("r", unit="X2", max_rows=1),
     "propensity undeclared": lambda: fitted("r", propensity="P"),
     "propensity of text": lambda: fitted(
-        "r",
-        rows().astype({"note": TEXT}),
-        propensity="note",
-        bounds=BOUNDS | {"note": (0.1, 0.9)},
+        "r", rows().astype({"note": TEXT}), propensity="note", bounds=BOUNDS | {"note": (0.1, 0.9)}
     ),
     "too little for bounds": lambda: fitted("r", bounds=None, eps=1e-3),
     "labels without delta": lambda: fitted("r", bounds=None, delta=1e-12),

@@ -93,10 +93,7 @@ def small_and_off_grid_of(power: int) -> Any:
     return lambda x: (x > 0) & (x < 0.5) & ~on_grid_of(power)(x)
 
 
-FLOATS = [
-    *map(on_grid_of, range(44, 57)),
-    *map(small_and_off_grid_of, range(50, 57)),
-]
+FLOATS = [*map(on_grid_of, range(44, 57)), *map(small_and_off_grid_of, range(50, 57))]
 """Is a float near one a multiple of 2^-44, ..., 2^-56? Is it below a half, and no multiple?"""
 
 

@@ -13,9 +13,10 @@ import pandas as pd
 import pyreadr
 import pyreadstat
 import pytest
+from vault_helpers import saved
 
 import privcausal as pc
-from privcausal import cli, testing
+from privcausal import cli
 from privcausal.errors import CapabilityError, DataError, SchemaError
 from privcausal.vault.admission import open_source
 
@@ -75,10 +76,7 @@ def written(folder: Path, suffix: str, frame: pd.DataFrame, *, labels: bool = Tr
 
 
 def document(table: Any, folder: Path, bounds: Any, formula: str = FORMULA) -> bytes:
-    with testing.seeded_noise(3):
-        fit = pc.privcate(formula, table, bounds=bounds)
-    fit.save(folder / "fit.json")
-    return (folder / "fit.json").read_bytes()
+    return saved(folder, pc.privcate, formula, table, bounds=bounds)
 
 
 @pytest.mark.slow

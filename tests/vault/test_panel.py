@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vault_helpers import saved
 
 import privcausal as pc
-from privcausal import testing
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import panel_of
 from privcausal.request.request import Budget, Request, Trust
@@ -153,10 +153,7 @@ def study(n: int = 300, seed: int = 0) -> pd.DataFrame:
 
 def document(data: Any, folder: Path, **options: Any) -> bytes:
     options = {"bounds": BOUNDS, "periods": (2018, 2019), **options}
-    with testing.seeded_noise(3):
-        fit = pc.did("Y ~ T | X + C(G)", data, unit="id", time="year", **options)
-    fit.save(folder / "fit.json")
-    return (folder / "fit.json").read_bytes()
+    return saved(folder, pc.did, "Y ~ T | X + C(G)", data, unit="id", time="year", **options)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

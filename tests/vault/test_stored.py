@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from vault_helpers import saved
 
 import privcausal as pc
-from privcausal import testing
 from privcausal.errors import DataError
 from privcausal.features.basis import Sum
 from privcausal.vault.sources import stored
@@ -67,10 +67,7 @@ def places(folder: Path) -> dict[str, Any]:
 
 
 def document(table: Any, folder: Path, **options: Any) -> bytes:
-    with testing.seeded_noise(3):
-        fit = pc.privcate(FORMULA, table, bounds=options.pop("bounds", BOUNDS), **options)
-    fit.save(folder / "fit.json")
-    return (folder / "fit.json").read_bytes()
+    return saved(folder, pc.privcate, FORMULA, table, **{"bounds": BOUNDS} | options)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from vault_helpers import (
     random_rows,
     raw_mechanisms,
     regression_row,
+    saved,
     study,
     table,
 )
@@ -262,12 +263,10 @@ def test_a_query_of_polars_gives_the_fit_of_its_frame(tmp_path: Any) -> None:
     frame = table(random_rows(400, 5))
     frame["unused"] = object()
     query = pl.from_pandas(frame.drop(columns="unused")).lazy()
-    found = []
-    for data in (frame, query.with_columns(boom=pl.col("G").cast(pl.Int64))):
-        with testing.seeded_noise(1):
-            fit = pc.privcate(FORMULA, data, bounds=BOUNDS, groups=["X1 >= 5"])
-        fit.save(tmp_path / "fit.json")
-        found.append((tmp_path / "fit.json").read_bytes())
+    found = [
+        saved(tmp_path, pc.privcate, FORMULA, data, bounds=BOUNDS, groups=["X1 >= 5"])
+        for data in (frame, query.with_columns(boom=pl.col("G").cast(pl.Int64)))
+    ]
     assert found[0] == found[1]
 
 
@@ -284,8 +283,7 @@ def test_a_query_that_fails_midway_stays_paid_for(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"base": "dpebm"}, {"learner": "dpcate"}, {"call": pc.paper.dpebm}],
+    "options", [{"base": "dpebm"}, {"learner": "dpcate"}, {"call": pc.paper.dpebm}]
 )
 def test_bases_that_hold_rows_name_those_that_do_not(options: Any, tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5, allow_published=True)

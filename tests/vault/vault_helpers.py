@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -299,6 +300,13 @@ def population(schema: Schema, variables: Sequence[str]) -> Population:
 @cache
 def study(neighbors: str, max_rows: int = 1, split: str = "full", unit: str | None = None) -> Study:
     return Study(neighbors, max_rows, split, unit)
+
+
+def saved(folder: Path, call: Any, *given: Any, **options: Any) -> bytes:
+    """The file of a seeded fit."""
+    with testing.seeded_noise(3):
+        call(*given, **options).save(folder / "fit.json")
+    return (folder / "fit.json").read_bytes()
 
 
 # -- interruptions ---------------------------------------------------------------------------
