@@ -333,6 +333,11 @@ def assert_normal(z: Any) -> None:
         assert kstest(z * scale, "norm").pvalue < 1e-6
 
 
+def widest(rows: Any) -> float:
+    """Largest squared distance of two rows."""
+    return float(((rows[:, None, :] - rows[None, :, :]) ** 2).sum(axis=2).max())
+
+
 def batches(vault: Vault) -> list[Any]:
     """The blocks of complete rows that a vault sums over."""
     return list(vault._passes.batches())
