@@ -169,14 +169,9 @@ def test_units_with_bought_bounds(relation: str) -> None:
     rows = ordinary(240, 6)
     ids = [f"u{i // 2}" for i in range(240)]
     options = call(
-        base="linear",
-        neighbors=relation,
-        unit="pid",
-        max_rows=2,
-        bounds=None,
-        eps=60.0,
+        base="linear", neighbors=relation, unit="pid", max_rows=2, bounds=None, eps=60.0,
         control=pc.Control(shares={"bounds": 0.5}),
-    )
+    )  # fmt: skip
     # far more rows than count, each with a level of its own
     many = [HIGH | {"G": f"only {i}"} for i in range(50)]
     one, two = frame(rows, pid=ids), frame([*rows, *many], pid=[*ids, *["x"] * 50])
