@@ -13,6 +13,17 @@ import numpy as np
 from privcausal.accounting import PICO, Cost, Events, delta_after, epsilon_of, total_epsilon
 
 
+def least_total(events: Events, delta: float) -> float:
+    """The least over all subsets of the pure events counted as they are, all else as zCDP."""
+    left, found = delta_after(delta, events.delta), []
+    for chosen in itertools.product([False, True], repeat=len(events.pure)):
+        pure = sum(e for e, keep in zip(events.pure, chosen, strict=True) if keep)
+        squares = [e for e, keep in zip(events.pure, chosen, strict=True) if not keep]
+        rho = events.rho + events.gdp + sum(-(-e * e // (2 * PICO)) for e in squares)
+        found.append(pure / PICO + epsilon_of(rho, left))
+    return min(found)
+
+
 @dataclass(frozen=True)
 class Composition:
     """Noise scales at sensitivity one: sigma of Gaussians, b of Laplace laws; and a delta."""
@@ -31,15 +42,7 @@ class Composition:
         return total_epsilon(self.events, self.delta)
 
     def least(self) -> float:
-        """The least over all subsets of the Laplace events counted as pure epsilon."""
-        events, found = self.events, []
-        left = delta_after(self.delta, events.delta)
-        for chosen in itertools.product([False, True], repeat=len(events.pure)):
-            pure = sum(e for e, keep in zip(events.pure, chosen, strict=True) if keep)
-            squares = [e for e, keep in zip(events.pure, chosen, strict=True) if not keep]
-            rho = events.rho + sum(-(-e * e // (2 * PICO)) for e in squares)
-            found.append(pure / PICO + epsilon_of(rho, left))
-        return min(found)
+        return least_total(self.events, self.delta)
 
     def truth(self, interval: float) -> float:
         """A lower bound of the true epsilon, by privacy loss distributions (Google)."""

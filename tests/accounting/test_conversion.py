@@ -14,8 +14,12 @@ from privcausal.accounting import PICO, epsilon_of, pico, rho_of
 from privcausal.accounting.price import MAX_RHO, gaussian_mu
 from privcausal.errors import BudgetError
 
-BAD_EPSILON = [0, -1, 1e-12, math.nan, math.inf, True, "1", None, 1e6, 1j]
-BAD_DELTA = [0, 1, 2, -1e-5, math.nan, math.inf, True, "1e-5", None]
+NO_EPSILON = [0, -1, 1e-12, math.nan, math.inf, True, "1", None, 1e6, 1j]
+NO_DELTA = [0, 1, 2, -1e-5, math.nan, math.inf, True, "1e-5", None]
+WRONG = [(rho_of, (epsilon, 1e-5), "epsilon must be a number") for epsilon in NO_EPSILON]
+WRONG += [(rho_of, (1.0, delta), "delta must be a number") for delta in NO_DELTA]
+WRONG += [(epsilon_of, (10**9, delta), "delta must be a number") for delta in NO_DELTA]
+WRONG += [(epsilon_of, (rho, 1e-5), None) for rho in (-1, 0.5, True, "1", None)]
 
 
 @pytest.mark.parametrize(("epsilon", "multiplier"), [(0.5, 7.67), (1, 4.05), (2, 2.15)])
@@ -86,24 +90,10 @@ def test_the_ends_of_the_scale():
     assert epsilon_of(MAX_RHO + 1, 1e-5) == math.inf
 
 
-@pytest.mark.parametrize("epsilon", BAD_EPSILON)
-def test_bad_epsilon(epsilon):
-    with pytest.raises(BudgetError, match="epsilon must be a number"):
-        rho_of(epsilon, 1e-5)
-
-
-@pytest.mark.parametrize("delta", BAD_DELTA)
-def test_bad_delta(delta):
-    with pytest.raises(BudgetError, match="delta must be a number"):
-        rho_of(1.0, delta)
-    with pytest.raises(BudgetError, match="delta must be a number"):
-        epsilon_of(10**9, delta)
-
-
-@pytest.mark.parametrize("rho", [-1, 0.5, True, "1", None])
-def test_bad_rho(rho):
-    with pytest.raises(BudgetError):
-        epsilon_of(rho, 1e-5)
+@pytest.mark.parametrize(("convert", "amounts", "words"), WRONG)
+def test_what_is_no_amount_is_refused(convert, amounts, words):
+    with pytest.raises(BudgetError, match=words):
+        convert(*amounts)
 
 
 def least_delta(rho, epsilon):

@@ -148,10 +148,9 @@ def test_affordable(ledger, charge):
 
 
 def test_a_charge_larger_than_sqlite_can_hold_is_refused(ledger, charge):
-    with pytest.raises(BudgetError):
-        ledger.charge("a", [charge(rho=2**63)])
-    with pytest.raises(BudgetError):
-        ledger.charge("a", [charge(rho=2**63 - 1)])
+    for rho in (2**63, 2**63 - 1):
+        with pytest.raises(BudgetError):
+            ledger.charge("a", [charge(rho=rho)])
 
 
 def test_no_run_is_charged_twice(ledger, charge):
@@ -229,7 +228,8 @@ def test_a_spend_that_floats_would_lose_is_kept(path, charge):
 def test_pure_epsilon_is_not_counted_as_its_square(path, charge):
     ledger = Ledger(path, "rhc", 2)
     ledger.charge("adum", [charge(epsilon=PICO)])
-    assert ledger.spent.epsilon == pytest.approx(1, abs=1e-4)  # at delta 1e-5: a hair less
+    assert 0.9999 < ledger.spent.epsilon <= 1  # at delta 1e-5: a hair less
+    assert epsilon_of(PICO // 2, 1e-5) > 4.6  # all of it as rho would be right, and ruinous
     ledger.charge("r", [charge(rho=ONE)])
     assert ledger.spent.epsilon == pytest.approx(2, abs=1e-3)
     with pytest.raises(BudgetError):
@@ -242,6 +242,7 @@ def test_a_ledger_without_delta_takes_pure_epsilon_only(path, charge):
         ledger.charge("a", [charge(rho=1)])
     with pytest.raises(BudgetError):
         ledger.charge("a", [charge(delta=1)])
+    assert ledger.remaining.pure_epsilon == 1.0
     ledger.charge("a", [charge(epsilon=PICO)])
     assert ledger.spent.epsilon == 1.0
 
@@ -341,57 +342,24 @@ def test_a_ledger_keeps_what_it_was_created_with(ledger, path, change, message):
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"dataset": ""}, LedgerError),
-        ({"dataset": None}, LedgerError),
-        ({"dataset": "a\nb"}, LedgerError),
-        ({"eps": 0}, BudgetError),
-        ({"eps": float("nan")}, BudgetError),
-        ({"eps": True}, BudgetError),
-        ({"eps": "2"}, BudgetError),
-        ({"eps": 1e6}, BudgetError),
-        ({"eps": 1e-12}, BudgetError),
-        ({"delta": 1}, BudgetError),
-        ({"delta": False}, BudgetError),
-        ({"delta": None}, BudgetError),
-        ({"allow_published": 1}, LedgerError),
-    ],
+    "change", [{"dataset": ""}, {"eps": 0}, {"delta": 1}, {"allow_published": 1}]
 )
-def test_bad_arguments_leave_no_file(path, change, error):
-    with pytest.raises(error):
-        Ledger(path, **{"dataset": "rhc", "eps": 2, "delta": 1e-5} | change)
+def test_bad_arguments_leave_no_file(path, change):
+    with pytest.raises((BudgetError, LedgerError)):
+        Ledger(path, **{"dataset": "rhc", "eps": 2} | change)
+    with pytest.raises(LedgerError):
+        Ledger(path.with_name("x" * 300), "rhc", 2)
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", [":memory:", "", "a\0b", b"study.db", None, 3])
-def test_bad_paths(where):
+BAD = [(run, [1]) for run in ("", "  ", "a\nb", None, 7)]
+BAD += [("a", charges) for charges in ([], [None], [Cost(rho=1)])]
+
+
+@pytest.mark.parametrize(("run", "charges"), BAD)
+def test_bad_charges(ledger, charge, run, charges):
     with pytest.raises(LedgerError):
-        Ledger(where, "rhc", 2)
-
-
-def test_a_folder_that_does_not_exist(tmp_path):
-    with pytest.raises(LedgerError, match=r"The folder of study\.db does not exist"):
-        Ledger(tmp_path / "none" / "study.db", "rhc", 2)
-
-
-def test_a_folder_is_no_ledger(tmp_path):
-    with pytest.raises(LedgerError):
-        Ledger(tmp_path, "rhc", 2)
-    with pytest.raises(LedgerError):
-        Ledger(tmp_path / ("x" * 300), "rhc", 2)
-
-
-@pytest.mark.parametrize("run", ["", "  ", "a\nb", None, 7])
-def test_bad_runs(ledger, charge, run):
-    with pytest.raises(LedgerError):
-        ledger.charge(run, [charge(rho=1)])
-
-
-@pytest.mark.parametrize("charges", [[], [None], [Cost(rho=1)]])
-def test_bad_charges(ledger, charges):
-    with pytest.raises(LedgerError):
-        ledger.charge("a", charges)
+        ledger.charge(run, [charge(rho=1)] if charges == [1] else charges)
     assert ledger.fits == 0
 
 
@@ -406,13 +374,6 @@ def test_a_relative_path_survives_a_change_of_folder(tmp_path, monkeypatch, char
     monkeypatch.chdir(tmp_path / "sub")
     ledger.charge("a", [charge(rho=5)])
     assert Ledger.open(tmp_path / "study.db").fits == 1
-
-
-def test_strange_names_of_files(tmp_path, charge):
-    for name in ("a b?mode=memory.db", "100%41.db", "#x&y=z.db", "é'\".db", "no_suffix"):
-        Ledger(tmp_path / name, "rhc", 2).charge("a", [charge(rho=5)])
-        assert Ledger.open(tmp_path / name).fits == 1
-        assert (tmp_path / name).exists()
 
 
 def test_records_are_frozen(ledger):

@@ -12,7 +12,6 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privcausal.accounting import TradeOff, convex_envelope, epsilon_of, pico
-from privcausal.errors import BudgetError
 
 ALPHA = np.unique(np.concatenate([np.linspace(0, 1, 1001), np.geomspace(1e-12, 1e-3, 200)]))
 
@@ -177,11 +176,8 @@ def test_niu_remark_7():
     joint = TradeOff.minimum(f, f, f)
     assert joint.epsilon(1e-5) == f.epsilon(1e-5) == pytest.approx(1, rel=1e-12)
     assert (joint(ALPHA) == f(ALPHA)).all()
-
-
-def test_the_better_part_does_not_help():
-    weak, strong = TradeOff.from_dp(1, 1e-5), TradeOff.from_dp(0.5, 1e-6)
-    assert (TradeOff.minimum(weak, strong)(ALPHA) == weak(ALPHA)).all()
+    strong = TradeOff.from_dp(0.5, 1e-6)  # the better part does not help
+    assert (TradeOff.minimum(f, strong)(ALPHA) == f(ALPHA)).all()
 
 
 def test_losses_beyond_the_floats_promise_nothing():
@@ -203,33 +199,6 @@ def test_convex_envelope_is_convex_and_below(pairs):
     with np.errstate(over="ignore"):
         slopes = np.diff(corner_y) / np.diff(corner_x)
     assert (slopes[1:] > slopes[:-1]).all()
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: TradeOff.from_dp(-1),
-        lambda: TradeOff.from_dp(math.nan),
-        lambda: TradeOff.from_dp(1, 1.5),
-        lambda: TradeOff.from_dp(1, True),
-        lambda: TradeOff.from_gaussian(0),
-        lambda: TradeOff.from_gaussian(1000),
-        lambda: TradeOff.from_zcdp(0),
-        lambda: TradeOff.from_zcdp("1"),
-        TradeOff.minimum,
-        lambda: TradeOff.from_dp(1)(1.5),
-        lambda: TradeOff.from_dp(1)(math.nan),
-        lambda: TradeOff.from_dp(1).epsilon(-1),
-        lambda: TradeOff.from_dp(1).delta(math.inf),
-        lambda: TradeOff(np.array([0, 0.5]), np.array([0.0, 0.4])),  # not on the diagonal
-        lambda: TradeOff(np.array([0, 0.2, 0.4]), np.array([0.0, 0.1, 0.6])),  # not convex
-        lambda: TradeOff(np.array([0.1, 0.4]), np.array([0.2, 0.6])),  # starts late
-        lambda: TradeOff(np.array([0, math.nan]), np.array([0, math.nan])),
-    ],
-)
-def test_bad_arguments(call):
-    with pytest.raises(BudgetError):
-        call()
 
 
 def test_it_cannot_be_changed():

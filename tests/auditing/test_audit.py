@@ -157,7 +157,7 @@ def test_networks_are_audited_by_a_statistic() -> None:
         pc.audit(**call)
 
 
-# -- the result and wrong calls --------------------------------------------------------------
+# -- the result --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -186,25 +186,3 @@ def test_units_labels_and_many_columns() -> None:
     assert found.passes
     # of the Gram of the weights no invented pair has more: its largest rows are none of the others'
     assert all(line.exact > 0.3 * line.claimed for line in found.lines)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"bounds": {"Y": (0, 1)}}, "declared domain for 'X'"),
-        ({"bounds": None}, "declared domain for 'Y'"),
-        ({"trials": 1}, "trials"),
-        ({"trials": 2.5}, "trials"),
-        ({"level": 2.0}, "level"),
-        ({"level": 1}, "level"),
-        ({"rows": 1}, "rows"),
-        ({"statistic": "ate"}, "statistic"),
-        ({"mode": "paper"}, r"audit\(\) has no argument mode="),
-        ({"ledger": None}, r"audit\(\) has no argument ledger="),
-        ({"colour": 1}, r"audit\(\) has no argument colour="),
-        ({"learner": "forest"}, "unknown"),
-    ],
-)
-def test_wrong_calls(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(pc.PrivcausalError, match=words):
-        pc.audit(**(CALL | options))

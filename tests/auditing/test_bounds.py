@@ -77,21 +77,13 @@ def test_power_on_one_number(law: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"level": 0.0}, "level"),
-        ({"level": 1.0}, "level"),
-        ({"level": 0.1, "delta": 1.0}, "delta"),
-    ],
-)
-def test_wrong_options(options: dict[str, float], words: str) -> None:
+    ("trials", "level", "delta", "words"),
+    [(4, 0.0, None, "level"), (4, 1.0, None, "level"), (4, 0.1, 1.0, "delta"),
+     (1, 0.1, None, "two trials")],
+)  # fmt: skip
+def test_wrong_options(trials: int, level: float, delta: float | None, words: str) -> None:
     with pytest.raises(CapabilityError, match=words):
-        loss_bound(np.zeros(4), np.ones(4), **options)
-
-
-def test_one_trial_is_too_few() -> None:
-    with pytest.raises(CapabilityError, match="two trials"):
-        loss_bound(np.zeros(1), np.ones(1), 0.1)
+        loss_bound(np.zeros(trials), np.ones(trials), level, delta)
 
 
 # -- many numbers ------------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
+import io
+import logging
 import pickle
 import re
 import struct
@@ -185,6 +188,23 @@ class Written:
 
     def __exit__(self, *_: object) -> None:
         _WATCHED.pop()
+
+
+@contextlib.contextmanager
+def logs_into(stream: io.StringIO) -> Iterator[None]:
+    """All loggers at DEBUG."""
+    handler, root = logging.StreamHandler(stream), logging.getLogger()
+    loggers = [root, *map(logging.getLogger, root.manager.loggerDict)]
+    levels = [logger.level for logger in loggers]
+    root.addHandler(handler)
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 # -- what a value holds ----------------------------------------------------------------------

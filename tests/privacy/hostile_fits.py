@@ -109,6 +109,7 @@ def edited(kind: str, path: str, value: Any, relation: Any = "substitute") -> st
 
 ROWS = "asked/RowRequest"
 REQUEST = f"{ROWS}/request/Request"
+PARTITION = f"{ROWS}/learner/ADUM/partition"
 BOUNDED = f"{REQUEST}/schema/Schema/bounds"
 MOMENTS = "releases/nuisance: moments/0/0"
 
@@ -125,74 +126,66 @@ def _raw(kind: str, old: str, new: str) -> str:
     return text.replace(old, new, 1)
 
 
-CRAFTED: dict[str, Callable[[], str]] = {
+CRAFTED: dict[str, Callable[[], str] | tuple[str, str, Any] | tuple[str, str, Any, str]] = {
     "a column of no domain": lambda: _formula("Y ~ T | x + C(g) + z", "YTxgz"),
     "a column that is not listed": lambda: _formula("Y ~ T | z"),
     "another formula": lambda: _formula("Y ~ T | x"),
     "200,000 terms": lambda: _formula("Y ~ T | " + " + ".join(f"x{k}" for k in range(200_000))),
     "a power of many terms": lambda: _formula("Y ~ T | (x + g)**99999999"),
-    "20,000 levels": lambda: edited(
-        "dr by linear", f"{BOUNDED}/g/labels", [f"l{k}" for k in range(20_000)]
-    ),
-    "another kind of domain": lambda: edited("dr by linear", f"{BOUNDED}/x", ["a", "b"]),
-    "bounds that are no numbers": lambda: edited("r by gam", f"{BOUNDED}/x/hi", "8"),
-    "a trillion cells": lambda: edited("cells", f"{ROWS}/learner/ADUM/partition/map/0/1", 10**12),
-    "cells of no column": lambda: edited("cells", f"{ROWS}/learner/ADUM/partition/map/0/0", "z"),
-    "a negative number of cells": lambda: edited(
-        "cells", f"{ROWS}/learner/ADUM/partition/map/0/1", -4
-    ),
-    "cells of fewer points": lambda: edited(
-        "function", f"{ROWS}/learner/ADUM/partition/Own/values", lambda old: old[:-1]
-    ),
-    "no function of cells": lambda: edited(
-        "function", f"{ROWS}/learner/ADUM/partition/Own/values", []
-    ),
-    "a million clusters": lambda: edited("clusters", f"{ROWS}/learner/ADUM/cells", 10**6),
-    "a billion powers": lambda: edited("polynomials", f"{ROWS}/learner/TM/degree", 10**9),
-    "a billion functions": lambda: edited("kernel", f"{ROWS}/base/Kernel/functions", 10**9),
-    "a billion rounds": lambda: edited("boosting", f"{ROWS}/base/DPEBM/rounds", 10**9),
-    "a whole number that is no float": lambda: edited(
-        "r by gam", f"{REQUEST}/budget/Budget/epsilon", 10**400
-    ),
+    "20,000 levels": ("dr by linear", f"{BOUNDED}/g/labels", [f"l{k}" for k in range(20_000)]),
+    "another kind of domain": ("dr by linear", f"{BOUNDED}/x", ["a", "b"]),
+    "bounds that are no numbers": ("r by gam", f"{BOUNDED}/x/hi", "8"),
+    "a trillion cells": ("cells", f"{PARTITION}/map/0/1", 10**12),
+    "cells of no column": ("cells", f"{PARTITION}/map/0/0", "z"),
+    "a negative number of cells": ("cells", f"{PARTITION}/map/0/1", -4),
+    "cells of fewer points": ("function", f"{PARTITION}/Own/values", lambda old: old[:-1]),
+    "no function of cells": ("function", f"{PARTITION}/Own/values", []),
+    "a million clusters": ("clusters", f"{ROWS}/learner/ADUM/cells", 10**6),
+    "a billion powers": ("polynomials", f"{ROWS}/learner/TM/degree", 10**9),
+    "a billion functions": ("kernel", f"{ROWS}/base/Kernel/functions", 10**9),
+    "a billion rounds": ("boosting", f"{ROWS}/base/DPEBM/rounds", 10**9),
+    "a whole number that is no float": ("r by gam", f"{REQUEST}/budget/Budget/epsilon", 10**400),
     "too many digits": lambda: _raw("r by gam", '"size": 40', f'"size": {"9" * 5000}'),
-    "a huge number of rows": lambda: edited("r by gam", "size", 10**18),
-    "a number of rows that is no number": lambda: edited("r by gam", "size", True),
-    "no number of rows": lambda: edited("r by gam", "size", None),
-    "a number of rows, which is private": lambda: edited("cells", "size", 40, "add_remove"),
+    "a huge number of rows": ("r by gam", "size", 10**18),
+    "a number of rows that is no number": ("r by gam", "size", True),
+    "no number of rows": ("r by gam", "size", None),
+    "a number of rows, which is private": ("cells", "size", 40, "add_remove"),
     "deep": lambda: edited("r by gam", "call", "").replace('""', "[" * 9000 + "]" * 9000, 1),
-    "a class of another package": lambda: edited("r by gam", f"{ROWS}/learner", {"Popen": {}}),
-    "an unknown field": lambda: edited("r by gam", f"{ROWS}/learner", {"R": {"code": "x"}}),
-    "a learner that is a base": lambda: edited("r by gam", f"{ROWS}/learner", {"Linear": {}}),
-    "a published mechanism that is told to be proven": lambda: edited(
-        "as printed", f"{REQUEST}/mode", "proven"
+    "a class of another package": ("r by gam", f"{ROWS}/learner", {"Popen": {}}),
+    "an unknown field": ("r by gam", f"{ROWS}/learner", {"R": {"code": "x"}}),
+    "a learner that is a base": ("r by gam", f"{ROWS}/learner", {"Linear": {}}),
+    "a published mechanism that is told to be proven": ("as printed", f"{REQUEST}/mode", "proven"),
+    "a learner of averages": ("r by gam", f"{ROWS}/learner", {"Private": {}}),
+    "a promise by others": ("r by gam", f"{REQUEST}/budget/Budget/given", True),
+    "a smaller price": ("r by gam", "prices/0/1", 1),
+    "another budget": ("r by gam", f"{REQUEST}/budget/Budget/epsilon", 9.0),
+    "a stage less": ("r by gam", "prices/0", ...),
+    "a release less": ("r by gam", "releases/nuisance: moments", ...),
+    "a release more": ("r by gam", "releases", lambda old: old | {"effect: more": [[[1.0], []]]}),
+    "a release of another stage": (
+        "r by gam",
+        "releases",
+        lambda old: old | {"effect: more": old.pop("nuisance: moments")},
     ),
-    "a learner of averages": lambda: edited("r by gam", f"{ROWS}/learner", {"Private": {}}),
-    "a promise by others": lambda: edited("r by gam", f"{REQUEST}/budget/Budget/given", True),
-    "a smaller price": lambda: edited("r by gam", "prices/0/1", 1),
-    "another budget": lambda: edited("r by gam", f"{REQUEST}/budget/Budget/epsilon", 9.0),
-    "a stage less": lambda: edited("r by gam", "prices/0", ...),
-    "a release less": lambda: edited("r by gam", "releases/nuisance: moments", ...),
-    "a release more": lambda: edited(
-        "r by gam", "releases", lambda old: old | {"effect: more": [[[1.0], []]]}
-    ),
-    "a release of another stage": lambda: edited(
-        "r by gam", "releases", lambda old: old | {"effect: more": old.pop("nuisance: moments")}
-    ),
-    "two folds of one": lambda: edited(
-        "r by gam", "releases/nuisance: moments", lambda old: old * 2
-    ),
-    "a number more": lambda: edited("r by gam", MOMENTS, lambda old: [*old, 0.5]),
-    "no numbers": lambda: edited("r by gam", MOMENTS, []),
-    "a list of lists": lambda: edited("r by gam", MOMENTS, lambda old: [[x] for x in old]),
-    "texts": lambda: edited("r by gam", MOMENTS, lambda old: [str(x) for x in old]),
-    "a number that is none": lambda: edited("r by gam", f"{MOMENTS}/0", float("nan")),
-    "a number without an end": lambda: edited("r by gam", f"{MOMENTS}/0", float("inf")),
-    "a number that no sum has": lambda: edited("r by gam", f"{MOMENTS}/0", 1e300),
-    "labels of sums": lambda: edited("r by gam", "releases/nuisance: moments/0/1", ["a"]),
-    "other results": lambda: edited("r by gam", "results", lambda old: [x * 2 for x in old]),
-    "fewer results": lambda: edited("r by gam", "results", []),
-    "noise of another name": lambda: edited("r by gam", "noise", "small"),
-}  # fmt: skip
+    "two folds of one": ("r by gam", "releases/nuisance: moments", lambda old: old * 2),
+    "a number more": ("r by gam", MOMENTS, lambda old: [*old, 0.5]),
+    "no numbers": ("r by gam", MOMENTS, []),
+    "a list of lists": ("r by gam", MOMENTS, lambda old: [[x] for x in old]),
+    "texts": ("r by gam", MOMENTS, lambda old: [str(x) for x in old]),
+    "a number that is none": ("r by gam", f"{MOMENTS}/0", float("nan")),
+    "a number without an end": ("r by gam", f"{MOMENTS}/0", float("inf")),
+    "a number that no sum has": ("r by gam", f"{MOMENTS}/0", 1e300),
+    "labels of sums": ("r by gam", "releases/nuisance: moments/0/1", ["a"]),
+    "other results": ("r by gam", "results", lambda old: [x * 2 for x in old]),
+    "fewer results": ("r by gam", "results", []),
+    "noise of another name": ("r by gam", "noise", "small"),
+}
+"""How each is made: by a function, or by the arguments of `edited`."""
+
+
+def crafted(name: str) -> str:
+    made = CRAFTED[name]
+    return made() if callable(made) else edited(*made)
 
 
 # -- mutated: any leaf, any value ----------------------------------------------------------------

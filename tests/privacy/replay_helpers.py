@@ -89,12 +89,15 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else repr(value)
 
 
-def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -> Fit:
+def fit(
+    call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None, *, system: bool = False
+) -> Fit:
     """Run `call` on `data` with a recorder; with `frozen`, answered from another table's fit."""
+    recording = testing.recorded(11, frozen, system=system)
     options = {k: v for k, v in call.items() if k not in ("formula", "learner")}
     learner = call["learner"]
     result, error = None, None
-    with warnings.catch_warnings(record=True) as caught, testing.recorded(11, frozen) as recorder:
+    with warnings.catch_warnings(record=True) as caught, recording as recorder:
         warnings.simplefilter("always")
         try:
             if learner in ("private", "regress", "logit", "poisson", "did"):
@@ -222,6 +225,20 @@ def check(
     return report
 
 
+def moved_by(run: Callable[[Any], Any], one: Any, two: Any, order: int = 1) -> tuple[Call, float]:
+    """Of the one release of `run`, and how far it moves between tables that it reads alike."""
+    with testing.recorded(3) as recorder:
+        before = run(one)
+    with testing.recorded(3, recorder.calls) as again:
+        after = run(two)
+    (a,), (b,) = recorder.calls, again.calls
+    assert (a.query.name, a.query.scale) == (b.query.name, b.query.scale)
+    assert str(before) == str(after)
+    moved = float(np.linalg.norm((a.exact - b.exact) * a.query.weights, order))
+    assert moved <= a.query.sensitivity * ROUNDING
+    return a, moved
+
+
 def same_look(pair: Pair, fitted: Fit, look: str) -> None:
     """A priced look through the first fit at both tables; AssertionError if they differ."""
     seen = []
@@ -255,6 +272,14 @@ def assert_same_texts(one: Any, two: Any) -> None:
 
 FORMULA = "Y ~ T | X1 + C(G) | X2"
 BOUNDS: dict[str, Any] = {"Y": (-2, 3), "X1": (-1, 1), "X2": (0, 10), "G": ["a", "b", "c"]}
+REGRESSIONS: dict[str, dict[str, Any]] = {
+    "regression": {"learner": "regress", "control": pc.Control(cov_type="HC0")}
+    | {"formula": "Y ~ X1 + C(G)"},
+    "logit": {"learner": "logit", "formula": "T ~ X1 + C(G)", "eps": 100.0}
+    | {"bounds": BOUNDS | {"T": [0, 1]}},
+    "poisson": {"learner": "poisson", "formula": "Y ~ X1 + C(G)", "eps": 100.0}
+    | {"bounds": BOUNDS | {"Y": (0, 4)}},
+}
 ROW: dict[str, Any] = {"Y": 0.5, "T": 1.0, "X1": 0.0, "X2": 5.0, "G": "a", "P": 0.4}
 LOW: dict[str, Any] = {"Y": -2.0, "T": 0.0, "X1": -1.0, "X2": 0.0, "G": "a", "P": 0.2}
 HIGH: dict[str, Any] = {"Y": 3.0, "T": 1.0, "X1": 1.0, "X2": 10.0, "G": "c", "P": 0.7}

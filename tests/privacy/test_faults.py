@@ -217,23 +217,15 @@ def steps(*kinds: str) -> dict[str, dict[str, CodeType]]:
 
 
 def faults() -> list[Exception]:
+    """The last is a declared error that was raised while a value's own error was handled."""
+    declared = pc.DataError("in constant words")
+    declared.__context__, declared.__cause__ = KeyError(LABEL), ValueError(str(NUMBER))
     return [
         ValueError(f"could not convert string to float: '{LABEL}'"),
         KeyError(NUMBER),
         MemoryError(f"Unable to allocate an array with shape ({N}, 9) and data type <U10"),
-        PrivcausalErrorWithCause.made(),
+        declared,
     ]
-
-
-class PrivcausalErrorWithCause:
-    """A declared error that was raised while a value's own error was handled."""
-
-    @staticmethod
-    def made() -> Exception:
-        error = pc.DataError("in constant words")
-        error.__context__ = KeyError(LABEL)
-        error.__cause__ = ValueError(str(NUMBER))
-        return error
 
 
 PARTS = 6

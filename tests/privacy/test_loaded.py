@@ -16,6 +16,7 @@ from hostile_fits import (
     LOOKS,
     STRANGE,
     alike,
+    crafted,
     document,
     edited,
     fitted,
@@ -75,7 +76,7 @@ def test_noise_and_prices_follow_from_the_request_and_not_from_the_file(agreed: 
 
 @pytest.mark.parametrize("name", CRAFTED)
 def test_a_crafted_file_is_refused(name: str) -> None:
-    assert loaded(CRAFTED[name]()) is None
+    assert loaded(crafted(name)) is None
 
 
 LIMITED = """
@@ -103,9 +104,9 @@ def test_small_files_take_little_memory_and_time(tmp_path: Path) -> None:
     """Half a gigabyte beside what the package has, and a few seconds."""
     honest, paths = tmp_path / "honest.json", []
     honest.write_text(document("r by gam"))
-    for number, make in enumerate(CRAFTED.values()):
+    for number, name in enumerate(CRAFTED):
         paths.append(tmp_path / f"{number}.json")
-        paths[-1].write_text(make())
+        paths[-1].write_text(crafted(name))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LIMITED, str(honest), *map(str, paths)],
         capture_output=True, text=True, check=False, timeout=300,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canaries import PACKAGE, Written
+from canaries import PACKAGE, Written, logs_into
 from replay_helpers import (
     BOUNDS,
     FORMULA,
@@ -26,6 +26,7 @@ from replay_helpers import (
     HUGE,
     LOW,
     MISSING,
+    REGRESSIONS,
     Pair,
     aligned,
     cleaning,
@@ -36,7 +37,6 @@ from replay_helpers import (
 from test_replay import neighbours
 
 import privcausal as pc
-from privcausal import testing
 from privcausal.results.disclosure import disclosed
 
 RELATIONS = ("substitute", "add_remove")
@@ -53,29 +53,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "ATT": {"learner": "private", "base": "linear", "estimand": "ATT"},
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "difference": {"learner": "private", "formula": "Y ~ T", "groups": ["G"]},
-    "regression": {
-        "learner": "regress",
-        "formula": "Y ~ X1 + C(G)",
-        "control": pc.Control(cov_type="HC0"),
-    },
-    "logit": {
-        "learner": "logit",
-        "formula": "T ~ X1 + C(G)",
-        "bounds": BOUNDS | {"T": [0, 1]},
-        "eps": 100.0,
-    },
+    "regression": REGRESSIONS["regression"],
+    "logit": REGRESSIONS["logit"],
     "boosted": {"learner": "s", "base": pc.bases.DPEBM(rounds=10, learning_rate=0.3)},
     "kernel": KERNEL | {"formula": "Y ~ T | X1"},
-    "squared": {
-        "learner": "dpcate",
-        "base": pc.bases.Kernel(functions=10, loss="squared"),
-        "formula": "Y ~ T | X1",
-    },
+    "squared": {"learner": "dpcate", "base": pc.bases.Kernel(functions=10, loss="squared")}
+    | {"formula": "Y ~ T | X1"},
     "queries": KERNEL
-    | {
-        "formula": "Y ~ T | X1",
-        "learner": pc.learners.DPCATE(queries={"X1": np.array([-0.5, 0.5])}),
-    },
+    | {"learner": pc.learners.DPCATE(queries={"X1": np.array([-0.5, 0.5])})}
+    | {"formula": "Y ~ T | X1"},
     "cells": {"learner": "adum", "formula": SHORT},
     "clusters": {
         "learner": pc.learners.ADUM(partition="kmeans", cells=3, rounds=2),
@@ -130,23 +116,6 @@ def watched(run: Callable[[], Any]) -> Outside:
     return Outside(
         found, found.error, warned, stream.getvalue(), said.getvalue(), tuple(written), work
     )
-
-
-@contextlib.contextmanager
-def logs_into(stream: io.StringIO) -> Iterator[None]:
-    """All loggers at DEBUG."""
-    handler, root = logging.StreamHandler(stream), logging.getLogger()
-    loggers = [root, *map(logging.getLogger, root.manager.loggerDict)]
-    levels = [logger.level for logger in loggers]
-    root.addHandler(handler)
-    for logger in loggers:
-        logger.setLevel(logging.DEBUG)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def both(made: dict[str, Any], one: Any, two: Any, *, warm: bool = True) -> tuple[Outside, Outside]:
@@ -282,17 +251,3 @@ def test_a_log_line_of_a_row_would_be_found() -> None:
     with cleaning(lambda values: log.debug("up to %s", values.max())):
         first, second = both(call("r", "substitute"), one, two)
     assert first.logged != second.logged
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_looks_at_the_data(relation: str) -> None:
-    """Overlap, balance and uplift: their words, frames and work."""
-    one, two = neighbours(relation, [*ordinary(60, 3), LOW], HIGH)
-    for kind, names in (("dr", ("overlap", "balance")), ("cells", ("uplift",))):
-        result = fit(call(kind, relation) | {"control": pc.Control(split="full")}, one).result
-        for name in names:
-            with testing.recorded(3) as recorder:
-                first = str(getattr(result, name)(one, eps=1.0))
-            with testing.recorded(3, recorder.calls):
-                second = str(getattr(result, name)(two, eps=1.0))
-            assert first == second

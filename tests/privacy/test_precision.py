@@ -7,45 +7,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay_helpers import BOUNDS, FORMULA, frame, ordinary
+from replay_helpers import Fit, fit, frame, ordinary
 from scipy.stats import beta
-from test_noninterference import ASKED, KINDS
+from test_noninterference import ASKED, call
 
-import privcausal as pc
-from privcausal import testing
 from privcausal.accounting.price import FINEST
-from privcausal.testing import Recorder, drawn_again
+from privcausal.testing import drawn_again
 from privcausal.vault import noise
 
 FALSE_ALARM = 1e-6
 DRAWS = 100_000
 
 
-def made(kind: str, relation: str) -> tuple[Any, Recorder]:
-    options = {"formula": FORMULA, "bounds": BOUNDS, "eps": 2.0} | KINDS[kind]
-    formula, learner = options.pop("formula"), options.pop("learner")
-    data = frame(ordinary(80, 1))
-    with testing.recorded(system=True) as recorder:
-        if learner in ("private", "regress", "logit"):
-            return getattr(pc, learner)(formula, data, neighbors=relation, **options), recorder
-        return pc.privcate(formula, data, learner=learner, neighbors=relation, **options), recorder
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "relation"), ASKED)
 def test_outputs_are_whole_multiples_of_public_units(kind: str, relation: str) -> None:
     """With real noise: whole steps from the noise source, and nothing else in the releases."""
-    result, recorder = made(kind, relation)
-    assert recorder.calls
-    for call in recorder.calls:
-        assert call.exact.dtype == np.int64
-        finest = FINEST if call.query.law == "gaussian" else 1.0
+    found = fit(call(kind, relation) | {"eps": 2.0}, frame(ordinary(80, 1)), system=True)
+    assert found.calls
+    for asked in found.calls:
+        assert asked.exact.dtype == np.int64
+        finest = FINEST if asked.query.law == "gaussian" else 1.0
         step = np.minimum(
-            1.0, 2.0 ** -np.ceil(np.log2(finest / noise.OperatingSystem().sd(call.query)))
+            1.0, 2.0 ** -np.ceil(np.log2(finest / noise.OperatingSystem().sd(asked.query)))
         )
-        assert np.array_equal(call.noisy % step, np.zeros(len(call.noisy)))
+        assert np.array_equal(asked.noisy % step, np.zeros(len(asked.noisy)))
     compared = 0
-    for noisy, value in matched(recorder, result):
+    for noisy, value in matched(found):
         if kind in ("boosted", "dr") and len(noisy) != len(value):
             continue  # a result holds neither the answers of all rounds nor those of both folds
         assert len(noisy) == len(value)  # every answer left, and nothing else did
@@ -57,13 +45,13 @@ def test_outputs_are_whole_multiples_of_public_units(kind: str, relation: str) -
     assert compared > 0
 
 
-def matched(recorder: Recorder, result: Any) -> list[tuple[Any, Any]]:
+def matched(found: Fit) -> list[tuple[Any, Any]]:
     """Integers and released values of each query."""
     whole: dict[str, list[Any]] = {}
     values: dict[str, list[Any]] = {}
-    for call in recorder.calls:
-        whole.setdefault(call.query.name, []).append(call.noisy.astype(float))
-    for release in result.estimate.releases:
+    for asked in found.calls:
+        whole.setdefault(asked.query.name, []).append(asked.noisy.astype(float))
+    for release in found.result.estimate.releases:
         if len(release.value):
             name = release.charge.query
             values.setdefault(name, []).append(release.value)
@@ -105,10 +93,7 @@ def small_and_off_grid_of(power: int) -> Any:
     return lambda x: (x > 0) & (x < 0.5) & ~on_grid_of(power)(x)
 
 
-FLOATS = [
-    *map(on_grid_of, range(44, 57)),
-    *map(small_and_off_grid_of, range(50, 57)),
-]
+FLOATS = [*map(on_grid_of, range(44, 57)), *map(small_and_off_grid_of, range(50, 57))]
 """Is a float near one a multiple of 2^-44, ..., 2^-56? Is it below a half, and no multiple?"""
 
 

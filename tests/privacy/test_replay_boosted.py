@@ -12,14 +12,8 @@ from test_replay import corner_pairs, neighbours
 import privcausal as pc
 from privcausal.estimators import boosting as boosted
 
-LEARNERS: dict[str, Any] = {
-    "r": "r",
-    "dr": "dr",
-    "s": "s",
-    "constant s": pc.learners.S(interactions=False),
-    "t": "t",
-    "x": "x",
-}
+LEARNERS: dict[str, Any] = {"r": "r", "dr": "dr", "s": "s"}
+LEARNERS |= {"constant s": pc.learners.S(interactions=False), "t": "t", "x": "x"}
 RELATIONS = ("substitute", "add_remove")
 SPLITS = ("full", "disjoint", "crossfit")
 QUICK = pc.bases.DPEBM(rounds=12, learning_rate=0.3, bins=6)

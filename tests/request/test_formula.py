@@ -108,35 +108,24 @@ GOOD = [
     ("Y ~ T | I((x > 1) * z)", ["I((x > 1) * z)"], []),
 ]
 
-# formula, part of the message
+# formula, part of the message; beside those of `wrong_calls.txt`
 BAD = [
-    ("", "start with an outcome and ~"),
-    ("Y", "start with an outcome and ~"),
     ("Y | T", "start with an outcome and ~"),
     ("Y | X ~ T", "start with an outcome and ~"),
-    ("~ T | X", "outcome is missing"),
-    ("Y ~", "treatment is missing"),
     ("Y ~ | X", "treatment is missing"),
     ("Y ~ T ~ X", "one ~ and at most two |"),
-    ("Y ~ T | X | W | V", "one ~ and at most two |"),
     ("poly(Y, 2) ~ T | X", "cannot be the outcome. Write one column, or a function of one"),
-    ("Y + Z ~ T | X", "The outcome must be one column name"),
     ("1 ~ T | X", "The outcome must be one column name"),
-    ("Y ~ T + X", "after a bar"),
     ("Y ~ T * X", "after a bar"),
     ("Y ~ . | X", "The treatment must be one column name"),
     ("Y ~ C(T) | X", "declare its labels"),
     ("Y ~ factor(T) | X", "declare its labels"),
     ("Y ~ i(T) | X", "declare its labels"),
     ("Y ~ log(T) | X", "The treatment must be one column name"),
-    ("Y ~ Y | X", "both outcome and treatment"),
     ("Y ~ T | Y", "The outcome 'Y' is also on the right"),
-    ("Y ~ T | X | log(Y)", "The outcome 'Y' is also on the right"),
-    ("Y ~ T | T:X", "The treatment 'T' is also among"),
     ("Y ~ T | X | C(T)", "The treatment 'T' is also among"),
     ("Y ~ T | 0", "intercept cannot be removed"),
     ("Y ~ T | 0 + X", "intercept cannot be removed"),
-    ("Y ~ T | X - 1", "intercept cannot be removed"),
     ("Y ~ T | -1 + X", "intercept cannot be removed"),
     ("Y ~ T | X -+ 1", "intercept cannot be removed"),
     ("Y ~ T | X | W - 1", "intercept cannot be removed"),
@@ -152,7 +141,6 @@ BAD = [
     ("Y ~ T | (X ~ Z)", "cannot be read"),
     ("Y ~ T | (X", "Parentheses do not match"),
     ("Y ~ T | X)", "Parentheses do not match"),
-    ("Y ~ T | log(X", "is not closed"),
     ("Y ~ T | `X", "backtick is not closed"),
     ("Y ~ T | ``", "is empty"),
     ("Y ~ T | X**", "followed by a whole number"),
@@ -175,7 +163,6 @@ BAD = [
     ("Y ~ T | I(" + "-" * 200 + "x)", "nested too deep"),
     ("Y ~ T | I(x" + " + x" * 400 + ")", "longer than 1,000 characters"),
     ("Y ~ T | .", "requires the column names"),
-    ("Y ~ T | {X * 2}", "never run"),
     ("Y ~ T | {__import__('os').system('true')}", "never run"),
     ("Y ~ T | __import__('os').system('true')", "is not allowed"),
     ("__import__('os').system('true').x() ~ T", "The outcome must be one column name"),
@@ -187,7 +174,6 @@ BAD = [
     ("Y ~ T | I(x.values)", "A dot is not allowed"),
     ("Y ~ T | I((x).y)", "A dot is not allowed"),
     ("Y ~ T | C(x.y)", "one column name"),
-    ("Y ~ T | I(x[0])", "Subscripts are not allowed"),
     ("Y ~ T | x[0]", "Square brackets"),
     ("Y ~ T | I(lambda: 1)", "Only numbers, columns and"),
     ("Y ~ T | I([y for y in x])", "Only numbers, columns and"),
@@ -223,7 +209,6 @@ BAD = [
     ("Y ~ T | I(x=1)", "accepts one argument"),
     ("Y ~ T | I(**x)", "accepts one argument"),
     ("Y ~ T | I(3)", "uses no column"),
-    ("Y ~ T | I(x / 0)", "divides by zero"),
     ("Y ~ T | I(x / (1 - 1))", "divides by zero"),
     ("Y ~ T | I(x + log(-1))", "not finite, or too large"),
     ("Y ~ T | I(x + (-8)**0.5)", "not finite, or too large"),
@@ -238,7 +223,6 @@ BAD = [
     ("Y ~ T | pd.log(x)", "In 'pd.log(x)': Write log(x)"),
     ("Y ~ T | np.linalg.log(x)", "Write log(x)"),
     ("Y ~ T | np.random.sin(x)", "Write sin(x)"),
-    ("Y ~ T | np.sort(x)", "is not allowed"),
     ("Y ~ T | I(np.pi * x)", "A dot is not allowed"),
     ("Y ~ T | exp2(x)", "Write exp(x)"),
     ("Y ~ T | np.power(x, 2)", "Write I(x**2)"),
@@ -250,7 +234,6 @@ BAD = [
     ("Y ~ T | scale(log(x))", "must be one column name"),
     ("Y ~ T | center(x, 2)", "accepts only a column."),
     ("Y ~ T | standardize(x)", "Write scale(x)"),
-    ("Y ~ T | lag(x, 1)", "values of its own row only"),
     ("Y ~ T | hashed(g, levels=10)", "declare its levels"),
     ("Y ~ T | cs(x)", "Write cs(x, df=5)"),
     ("Y ~ T | cc(x, df=2)", "df must be a whole number from 3 to 30"),
@@ -259,7 +242,6 @@ BAD = [
     ("Y ~ T | cr(x, df=4):C(g)", "sum to 1"),
     ("Y ~ T | te(x, z)", "spline is not available"),
     ("Y ~ T | pd.cut(x, 3)", "Write s(x) or I(x > 3)"),
-    ("Y ~ T | Q('my col')", "in backticks"),
     ("Y ~ T | x.mean()", "is not allowed"),
     ("Y ~ T | log(x).mean()", "is not allowed"),
     ("Y ~ T | (lambda: 1)()", "is not a term"),
@@ -343,16 +325,6 @@ def refusal(text, columns=None):
     return str(error)
 
 
-@pytest.mark.parametrize(("text", "modifiers", "controls"), GOOD)
-def test_good_formulas(text, modifiers, controls):
-    formula = CausalFormula.parse(text)
-    assert [t.name for t in formula.modifiers] == modifiers
-    assert [t.name for t in formula.controls] == controls
-    again = CausalFormula.parse(expanded(formula))
-    assert expanded(again) == expanded(formula)
-    assert (again.modifiers, again.controls) == (formula.modifiers, formula.controls)
-
-
 @pytest.mark.parametrize(("text", "message"), BAD)
 def test_bad_formulas(text, message):
     begin = time.process_time()
@@ -360,11 +332,6 @@ def test_bad_formulas(text, message):
     assert message in said
     assert len(said) < 300
     assert time.process_time() - begin < 2
-
-
-@pytest.mark.parametrize("value", [None, 3, b"Y ~ T", ["Y ~ T"], object()])
-def test_only_text_is_a_formula(value):
-    assert "A formula must be text" in refusal(value)
 
 
 def test_parts_and_names():
@@ -454,26 +421,26 @@ def test_a_reference_label_holds_for_the_column():
 
 
 COLUMNS = ["c", "Y", "b", "T", "a x", "d"]
+DOTS = [
+    ("Y ~ T | .", ["c", "b", "a x", "d"], []),
+    ("Y ~ T | C(c) + .", ["C(c)", "b", "a x", "d"], []),
+    ("Y ~ T | . | d", ["c", "b", "a x"], ["d"]),
+    ("Y ~ T | d | .", ["d"], ["c", "b", "a x"]),
+    ("Y ~ T | . | .", ["c", "b", "a x", "d"], []),
+    ("Y ~ T | d*.", ["d", "c", "b", "a x", "d:c", "d:b", "d:a x"], []),
+    ("Y ~ T | . - d", ["c", "b", "a x"], []),
+    ("c ~ d | .", ["Y", "b", "T", "a x"], []),
+]
+"""Formulas of a table with these columns, among which a dot stands for the others."""
 
 
-@pytest.mark.parametrize(
-    ("text", "modifiers", "controls"),
-    [
-        ("Y ~ T | .", ["c", "b", "a x", "d"], []),
-        ("Y ~ T | C(c) + .", ["C(c)", "b", "a x", "d"], []),
-        ("Y ~ T | . | d", ["c", "b", "a x"], ["d"]),
-        ("Y ~ T | d | .", ["d"], ["c", "b", "a x"]),
-        ("Y ~ T | . | .", ["c", "b", "a x", "d"], []),
-        ("Y ~ T | d*.", ["d", "c", "b", "a x", "d:c", "d:b", "d:a x"], []),
-        ("Y ~ T | . - d", ["c", "b", "a x"], []),
-        ("c ~ d | .", ["Y", "b", "T", "a x"], []),
-    ],
-)
-def test_the_dot_stands_for_the_other_columns(text, modifiers, controls):
-    formula = CausalFormula.parse(text, COLUMNS)
+@pytest.mark.parametrize(("text", "modifiers", "controls"), GOOD + DOTS)
+def test_good_formulas(text, modifiers, controls):
+    formula = CausalFormula.parse(text, COLUMNS if (text, modifiers, controls) in DOTS else None)
     assert [t.name for t in formula.modifiers] == modifiers
     assert [t.name for t in formula.controls] == controls
     again = CausalFormula.parse(expanded(formula))
+    assert expanded(again) == expanded(formula)
     assert (again.modifiers, again.controls) == (formula.modifiers, formula.controls)
 
 
@@ -703,33 +670,14 @@ def test_code_in_a_formula_never_runs(watch, tmp_path, attack, place):
 
 SYMBOLS = [*"YTXabsx~|+-*:/^.()[]{},='\"`#@!%&;\\ \n\x00é年ﬁ²", "**", " + ", "Y ~ T | "]
 CALLS = ["C(", "log(", "I(", "bs(", "poly(x, 2)", "s(x)", "knots=[", "ref='A'", "df=", "`my col`"]
-PYTHON = [
-    "lambda",
-    "__import__",
-    "('os')",
-    ".system",
-    "if",
-    "else",
-    "for",
-    "in",
-    "1e9",
-    "9**9",
-    "0",
-]
-PIECES = st.sampled_from(SYMBOLS + CALLS + PYTHON)
+PYTHON = ["lambda", "__import__", "('os')", ".system", "if", "else", "for", "in"]
+PIECES = st.sampled_from(SYMBOLS + CALLS + PYTHON + ["1e9", "9**9", "0"])
 QUICK = settings(max_examples=400, deadline=2_000, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow
 @QUICK
-@given(st.lists(PIECES, max_size=40).map("".join))
-def test_fuzz_pieces(watch, text):
-    watched(watch, text)
-
-
-@pytest.mark.slow
-@QUICK
-@given(st.lists(PIECES, max_size=25).map("".join), st.sampled_from(PLACES))
+@given(st.lists(PIECES, max_size=40).map("".join), st.sampled_from(["{}", *PLACES]))
 def test_fuzz_inside_a_formula(watch, text, place):
     watched(watch, place.format(text))
 

@@ -50,6 +50,13 @@ class Shouting(str):
         raise RuntimeError("secret")
 
 
+class Own(datetime.date):
+    """A date that could say anything: what another row holds, or where it is in memory."""
+
+    def __str__(self):
+        return "another"
+
+
 @pytest.mark.parametrize(
     ("value", "key"),
     [
@@ -90,6 +97,7 @@ class Shouting(str):
         (datetime.date(2020, 1, 2), "2020-01-02"),
         (1 + 2j, None),
         ((1, 2), None),
+        (Own(2020, 1, 2), None),
     ],
 )
 def test_label_key(value, key):
@@ -124,10 +132,6 @@ def test_label_key_is_total(value):
 
 def test_a_number_too_long_to_print_is_missing():
     assert label_key(10**5000) is None
-    with pytest.raises(SchemaError, match="must be finite"):
-        Interval(0, 10**5000)
-    with pytest.raises(SchemaError, match="is missing"):
-        Levels([10**5000])
 
 
 @given(st.integers(-(2**53), 2**53))
@@ -159,7 +163,7 @@ BAD_INTERVALS = [
     (float("nan"), 1, "must be finite"),
     (0, float("inf"), "must be finite"),
     (-float("inf"), 0, "must be finite"),
-    (0, 10**400, "must be finite"),
+    (0, 10**5000, "must be finite"),
     (0, 2.0**60, "wider than 2**60"),
     (-1e308, 1e308, "wider than 2**60"),
     (0, 1e-200, "too narrow"),
@@ -186,39 +190,6 @@ def test_levels():
     assert Levels(range(3)).labels == ("0", "1", "2")
 
 
-BAD_DOMAINS = [
-    *((Interval, (lo, hi), message) for lo, hi, message in BAD_INTERVALS),
-    (Levels, ([],), "No level"),
-    (Levels, (["a", "b", "a"],), "Labels 1 and 3 have the same text"),
-    (Levels, ([1, "b", 1.0],), "Labels 1 and 3 have the same text"),
-    (Levels, (["a", None],), "Label 2 is missing"),
-    (Levels, ([float("nan")],), "Label 1 is missing"),
-    (Levels, ("abc",), "must be a list"),
-    (Levels, ({"a", "b"},), "must be a list"),
-    (Levels, (pd.Series(["a", "b"]),), "must be a list"),
-    (Levels, (3,), "must be a list"),
-    (Binary, (["a", "b", "c"],), "two labels, not 3"),
-    (Binary, (["a"],), "two labels, not 1"),
-    (Binary, ([],), "two labels, not 0"),
-    (Binary, (["a", "a"],), "have the same text"),
-    (Binary, (["a", None],), "Label 2 is missing"),
-    (Binary, ("ab",), "must be a list"),
-    (Binary, (["a", "b"], "c"), "ref='c' is not among the labels. Choose one of 'a', 'b'"),
-]
-
-
-@pytest.mark.parametrize(("kind", "arguments", "message"), BAD_DOMAINS)
-def test_bad_domains(kind, arguments, message):
-    with pytest.raises(SchemaError) as caught:
-        kind(*arguments)
-    assert message in str(caught.value)
-
-
-def test_other_is_a_switch():
-    with pytest.raises(SchemaError, match="other must be True or False"):
-        Levels(["a"], other="yes")
-
-
 def test_binary():
     plain = Binary(["No RHC", "RHC"])
     assert (plain.zero, plain.one) == plain.labels == ("No RHC", "RHC")
@@ -237,16 +208,10 @@ def test_the_0_1_coding(labels):
 
 
 def test_the_0_1_coding_has_no_labels_of_its_own():
-    assert Binary().labels is None
-    assert Binary().zeros == ("0", "False")
-    assert Binary().ones == ("1", "True")
-
-
-def test_the_0_1_coding_turned_round():
-    coding = Binary([0, 1], ref=1)
-    assert coding.labels == ("1", "0")
-    assert coding.zeros == ("1", "True")
-    assert coding.ones == ("0", "False")
+    assert (Binary().labels, Binary().zeros, Binary().ones) == (None, ("0", "False"), ("1", "True"))
+    turned = Binary([0, 1], ref=1)
+    assert turned.labels == ("1", "0")
+    assert (turned.zeros, turned.ones) == (("1", "True"), ("0", "False"))
 
 
 # The schema
@@ -322,19 +287,6 @@ def test_bad_spellings_name_the_column(spelling, message):
     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("name", [3, None, ("a", "b"), ""])
-def test_column_names_are_text(name):
-    with pytest.raises(SchemaError, match="must be text"):
-        Schema({name: (0, 1)})
-
-
-def test_arguments_are_checked():
-    with pytest.raises(SchemaError, match="bounds= must be a dict"):
-        Schema([("x", (0, 1))])
-    with pytest.raises(SchemaError, match="complete must be True or False"):
-        Schema({}, complete="yes")
-
-
 SCHEMA = Schema(
     {"age": (18, 95), "region": ["N", "S", "other"], "rhc": Binary(["No RHC", "RHC"]), "t": [0, 1]},
     complete=True,
@@ -387,12 +339,9 @@ def test_with_columns_gives_a_new_schema():
 
 
 def test_of():
-    assert Schema.of(None) == Schema({}) == Schema()
+    assert Schema.of(None) == Schema({}) == Schema() == Schema.from_dict({})
     assert Schema.of(SCHEMA) is SCHEMA
     assert Schema.of({"x": (0, 1)}) == Schema({"x": (0, 1)})
-    for wrong in ("x", 3, [("x", (0, 1))], pd.DataFrame({"x": [1]})):
-        with pytest.raises(SchemaError, match="bounds= must be a dict"):
-            Schema.of(wrong)
 
 
 NAMES = st.text(min_size=1, max_size=5)
@@ -415,13 +364,6 @@ def test_dict_round_trip_through_json(columns, complete):
     again = Schema.from_dict(json.loads(text))
     assert again == schema
     assert repr(again) == repr(schema)
-
-
-def test_from_dict_knows_its_keys():
-    assert Schema.from_dict({}) == Schema()
-    for wrong in ({"columns": {}}, [], {"bounds": [], "complete": False}):
-        with pytest.raises(SchemaError):
-            Schema.from_dict(wrong)
 
 
 # TOML
@@ -483,15 +425,6 @@ def test_bad_toml(tmp_path, text, message):
     assert caught.value.__context__ is None
 
 
-def test_unreadable_toml(tmp_path):
-    for path in (tmp_path / "none.toml", tmp_path, "a\x00b"):
-        with pytest.raises(SchemaError) as caught:
-            Schema.from_toml(path)
-        assert caught.value.__context__ is None
-    with pytest.raises(SchemaError, match="must be text"):
-        Schema.from_toml(0)  # not the standard input
-
-
 # dtypes
 
 
@@ -551,21 +484,8 @@ def test_from_dtypes_arrow_and_dicts():
     assert Schema.from_dtypes(arrays) == Schema({"g": ["c", "a", "b"], "t": Binary([False, True])})
 
 
-@pytest.mark.parametrize("wrong", [None, 3, "x", [1], np.zeros(3), pd.Series([1])])
-def test_from_dtypes_needs_a_frame(wrong):
-    with pytest.raises(SchemaError, match="Pass a data frame"):
-        Schema.from_dtypes(wrong)
-
-
 def test_from_dtypes_says_what_becomes_public():
     assert "become public" in Schema.from_dtypes.__doc__
-
-
-def test_a_subclass_of_a_date_has_no_text_of_its_own() -> None:
-    """It could say anything: what another row holds, or where it is in memory."""
-    own = type("Own", (datetime.date,), {"__str__": lambda self: "another"})
-    assert label_key(datetime.date(2020, 1, 2)) == "2020-01-02"
-    assert label_key(own(2020, 1, 2)) is None
 
 
 def test_bounds_of_no_column_are_told() -> None:
@@ -575,7 +495,3 @@ def test_bounds_of_no_column_are_told() -> None:
     bounds = {"Y": (0, 1), "X": (0, 1), "wrad": ["a", "b"], "height": (100, 250)}
     with pytest.warns(pc.PrivcausalWarning, match="not in the data and were ignored: 'wrad'"):
         pc.private("Y ~ T | X", frame, bounds=bounds)
-    with pytest.raises(SchemaError, match=r"'y'.*none for 'Y'"):
-        pc.private("Y ~ T | X", frame, bounds={"y": (0, 1), "X": (0, 1)})
-    with pytest.raises(SchemaError, match=r"'Age'.*none for 'age'"):
-        pc.plan("Y ~ T | age", n=1000, bounds={"Y": (0, 1), "Age": (18, 95)})

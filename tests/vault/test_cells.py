@@ -122,6 +122,12 @@ def moved(one: Any, two: Any) -> float:
     return float(np.linalg.norm(change, order))
 
 
+def check_moved(made: Any, relation: Any, rows: list[Any], new: Any) -> None:
+    other = [*rows[:-1], new] if relation == "substitute" else [*rows, new]
+    one, two = (answer(table(r), made, relation=relation)[0] for r in (rows, other))
+    assert moved(one, two) <= one.query.sensitivity * (1 + 2.0**-40)
+
+
 @pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -129,10 +135,7 @@ def moved(one: Any, two: Any) -> float:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(ROWS, min_size=2, max_size=5), new=ROWS)
 def test_no_row_moves_the_sums_by_more_than_stated(form: Any, relation: Any, rows: Any, new: Any):
-    made = sums(form, relation)
-    other = [*rows[:-1], new] if relation == "substitute" else [*rows, new]
-    one, two = (answer(table(r), made, relation=relation)[0] for r in (rows, other))
-    assert moved(one, two) <= one.query.sensitivity * (1 + 2.0**-40)
+    check_moved(sums(form, relation), relation, rows, new)
 
 
 CORNERS = [
@@ -165,9 +168,7 @@ def test_the_stated_sensitivity_is_reached(form: Any, relation: Any) -> None:
 def test_no_row_moves_clusters_by_more_than_stated(law: Any, relation: Any, rows: Any, new: Any):
     where = Coordinates(SCHEMA, ("X", "G", "W", "B"))
     made = ClusterSums(Nearest(where, np.linspace(-1, 1, 3 * where.size).reshape(3, -1)), law)
-    other = [*rows[:-1], new] if relation == "substitute" else [*rows, new]
-    one, two = (answer(table(r), made, relation=relation)[0] for r in (rows, other))
-    assert moved(one, two) <= one.query.sensitivity * (1 + 2.0**-40)
+    check_moved(made, relation, rows, new)
 
 
 @pytest.mark.slow

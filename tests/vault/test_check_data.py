@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -93,6 +94,7 @@ def test_frame_tells_type_consequence_count_and_examples():
     assert fate["neither '0' nor '1' but '2'"] == "is ignored (incomplete row)"
     types = frame.drop_duplicates("column").set_index("column")["type"]
     assert types[["gone", "trial", "seen", "ward"]].tolist() == ["absent", "bool", "other", "text"]
+    assert [*types.index] == [*SCHEMA, "id", "trial", "seen"]  # as declared, and then as they come
     fate = frame.set_index("column")["consequence"]
     assert fate["seen"] == fate["gone"] == "the fit stops with an error"
     assert fate["trial"] == "is read as 0/1"
@@ -105,16 +107,30 @@ def test_examples_are_a_few_and_rows_are_all():
     assert findings.rows("x", "above 9").tolist() == list(range(10, 1000))
 
 
-def test_text_with_numeric_bounds_is_refused_and_explained():
-    found = lines(
-        pc.check_data(pd.DataFrame({"x": ["1", "2,5", None, "200", "nan"]}), bounds={"x": (0, 9)})
-    )
-    assert found == {
-        ("x", "text with numeric bounds"): [],
-        ("x", "not a number, first '2,5'"): [1, 4],
-        ("x", "missing"): [2],
-        ("x", "above 9"): [3],
-    }
+NUMBER = pc.Schema({"x": (0, 1)}, complete=True)
+SMALL: dict[str, tuple[Any, Any, dict[str, list[int]]]] = {
+    "text with numeric bounds": (
+        ["1", "2,5", None, "200", "nan"],
+        {"x": (0, 9)},
+        {"text with numeric bounds": [], "not a number, first '2,5'": [1, 4], "missing": [2]}
+        | {"above 9": [3]},
+    ),
+    "a type of no value": (
+        FRAME["seen"], {"x": ["2020-01-01"]}, {"a type that cannot be read": []},
+    ),
+    "complete": ([np.nan, 0.5], NUMBER, {"missing, but declared complete": [0]}),
+    "long bounds": (
+        [1e9, 0], {"x": (0.1, 123456789.5)}, {"below 0.1": [1], "above 123456789.5": [0]},
+    ),
+}  # fmt: skip
+"""Values of one column, its declaration, and the rows of each problem."""
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_problems_of_one_column(kind):
+    values, bounds, expected = SMALL[kind]
+    found = lines(pc.check_data(pd.DataFrame({"x": values}), bounds=bounds))
+    assert found == {("x", problem): rows for problem, rows in expected.items()}
 
 
 def test_texts_of_a_csv_file_that_are_no_numbers_are_not_called_missing(tmp_path):
@@ -126,22 +142,6 @@ def test_texts_of_a_csv_file_that_are_no_numbers_are_not_called_missing(tmp_path
         ("x", "missing"): [1, 5],
         ("y", "no problem"): [],
     }
-
-
-def test_a_type_that_cannot_be_read_is_one_line_even_if_declared():
-    found = pc.check_data(FRAME[["seen"]], bounds={"seen": ["2020-01-01"]})
-    assert lines(found) == {("seen", "a type that cannot be read"): []}
-
-
-def test_missing_values_of_a_complete_schema_say_so():
-    schema = pc.Schema({"x": (0, 1)}, complete=True)
-    found = lines(pc.check_data(pd.DataFrame({"x": [np.nan, 0.5]}), bounds=schema))
-    assert found == {("x", "missing, but declared complete"): [0]}
-
-
-def test_bounds_are_named_in_full():
-    found = lines(pc.check_data(pd.DataFrame({"x": [1e9, 0]}), bounds={"x": (0.1, 123456789.5)}))
-    assert found == {("x", "below 0.1"): [1], ("x", "above 123456789.5"): [0]}
 
 
 @pytest.mark.parametrize("make", [pl.from_pandas, pa.Table.from_pandas, dict])
@@ -265,11 +265,6 @@ def test_findings_are_frozen():
         findings.found = ()
     with pytest.raises(ValueError, match="read-only"):
         findings.rows("y", "below 0")[0] = 7
-
-
-def test_columns_come_as_declared_and_then_as_in_the_data():
-    names = pc.check_data(FRAME, bounds=SCHEMA).frame["column"].drop_duplicates().tolist()
-    assert names == [*SCHEMA, "id", "trial", "seen"]
 
 
 @pytest.mark.slow

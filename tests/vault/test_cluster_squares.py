@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.stats import kstest
 from vault_helpers import (
     GROUPS,
     HOSTILE_ROWS,
@@ -21,6 +20,7 @@ from vault_helpers import (
     ROUNDING,
     Answer,
     Study,
+    assert_normal,
     batches,
     corner_rows,
     hostile_tables,
@@ -30,9 +30,7 @@ from vault_helpers import (
     table,
 )
 
-import privcausal as pc
 from privcausal import testing
-from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan
 from privcausal.request.request import Clusters
 from privcausal.testing import zero_noise
@@ -193,9 +191,7 @@ def test_the_noise_has_the_stated_law(relation: Any) -> None:
     noise = np.array([one.value for one in released]) - exact * units
     noise += np.random.default_rng(0).uniform(-units / 2, units / 2, noise.shape)
     z = (noise / np.hypot(sd, units / np.sqrt(12))).ravel()
-    assert kstest(z, "norm").pvalue > 1e-6
-    for scale in (0.7, 1.3):
-        assert kstest(z * scale, "norm").pvalue < 1e-6
+    assert_normal(z)
     spread = released[0].charge.sensitivity / released[0].charge.noise_sd
     assert spread**2 / 2 == pytest.approx(1e-3, rel=1e-9)
 
@@ -249,19 +245,6 @@ def test_every_source_gives_the_same_integers(tmp_path: Any) -> None:
     assert found.exact[0] != want.exact[0]
     shuffled = data.sample(frac=1.0, random_state=1)
     assert np.array_equal(answer(s, shuffled).exact, want.exact)
-
-
-def test_sources_without_an_order_are_refused_before_any_charge(tmp_path: Any) -> None:
-    import duckdb
-    import polars as pl
-
-    data = pd.DataFrame({"Y": [0.0, 1.0] * 20, "T": [0, 0, 1, 1] * 10, "village": [1, 2] * 20})
-    control = pc.Control(cluster="village", max_cluster_rows=20)
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=2)
-    for source in (duckdb.from_df(data), pl.from_pandas(data).lazy()):
-        with pytest.raises(CapabilityError, match="Write them to a Parquet file"):
-            pc.private("Y ~ T", source, bounds={"Y": (0, 1)}, control=control, ledger=ledger)
-    assert not len(ledger.history)
 
 
 @pytest.mark.parametrize(("cap", "relation"), [*itertools.product([2.0, 7.3], RELATIONS)])

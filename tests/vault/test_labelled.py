@@ -13,9 +13,10 @@ import pandas as pd
 import pyreadr
 import pyreadstat
 import pytest
+from vault_helpers import saved
 
 import privcausal as pc
-from privcausal import cli, testing
+from privcausal import cli
 from privcausal.errors import CapabilityError, DataError, SchemaError
 from privcausal.vault.admission import open_source
 
@@ -75,10 +76,7 @@ def written(folder: Path, suffix: str, frame: pd.DataFrame, *, labels: bool = Tr
 
 
 def document(table: Any, folder: Path, bounds: Any, formula: str = FORMULA) -> bytes:
-    with testing.seeded_noise(3):
-        fit = pc.privcate(formula, table, bounds=bounds)
-    fit.save(folder / "fit.json")
-    return (folder / "fit.json").read_bytes()
+    return saved(folder, pc.privcate, formula, table, bounds=bounds)
 
 
 @pytest.mark.slow
@@ -163,37 +161,21 @@ def test_labels_are_read_without_the_rows(tmp_path: Path, monkeypatch: Any) -> N
         pc.private("y ~ arm", path)
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "error", "words"),
-    [
-        (
-            "study.dta",
-            "y",
-            SchemaError,
-            "Column 'y' has no labels in study.dta. Columns with labels: ",
-        ),
-        ("study.dta", ["sex", "age"], SchemaError, "Column 'age' has no labels"),
-        (
-            "study.csv",
-            "sex",
-            DataError,
-            "study.csv has no labels. Files with labels end in .dta, .sav",
-        ),
-        ("gone.sav", "sex", DataError, "File 'gone.sav' does not exist"),
-        ("cut.dta", "sex", DataError, "cut.dta is not a complete .dta file"),
-        ("text.sav", "sex", DataError, "text.sav is not a complete .sav file"),
-        (
-            "text.rds",
-            "sex",
-            DataError,
-            "text.rds is not a complete .rds file. It must contain one data frame of",
-        ),
-        (5, "sex", DataError, "The path of a file must be text, not a value of type int"),
-    ],
-)
-def test_wrong_files(
-    name: Any, columns: Any, error: Any, words: str, tmp_path: Path, monkeypatch: Any
-) -> None:
+WRONG: list[tuple[Any, Any, str]] = [
+    ("study.dta", "y", "Column 'y' has no labels in study.dta. Columns with labels: "),
+    ("study.dta", ["sex", "age"], "Column 'age' has no labels"),
+    ("study.csv", "sex", "study.csv has no labels. Files with labels end in .dta, .sav"),
+    ("gone.sav", "sex", "File 'gone.sav' does not exist"),
+    ("cut.dta", "sex", "cut.dta is not a complete .dta file"),
+    ("text.sav", "sex", "text.sav is not a complete .sav file"),
+    ("text.rds", "y", "text.rds is not a complete .rds file. It must contain one data frame of"),
+    (5, "sex", "The path of a file must be text, not a value of type int"),
+]
+
+
+@pytest.mark.parametrize(("name", "columns", "words"), WRONG)
+def test_wrong_files(name: Any, columns: Any, words: str, tmp_path: Path, monkeypatch: Any) -> None:
+    error = SchemaError if words.startswith("Column") else DataError
     monkeypatch.chdir(tmp_path)
     whole = written(tmp_path, "dta", study()).read_bytes()
     Path("cut.dta").write_bytes(whole[: len(whole) // 2])

@@ -11,6 +11,7 @@ from vault_helpers import (
     DOMAINS,
     NAMES,
     RAW,
+    REGRESSORS,
     RELATIONS,
     Study,
     answers,
@@ -291,12 +292,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         ]
     )
     balance = np.where(c.t == 1, (1 - c.e) / c.e, c.e / (1 - c.e))
-    for slopes, groups, which in (
-        (False, False, "mean"),
-        (False, True, "groups"),
-        (True, False, "slopes"),
-        (True, True, "slopes and groups"),
-    ):
+    for which, (slopes, groups) in REGRESSORS.items():
         a = c.a(slopes=slopes)
         g = c.g if groups else np.zeros((c.n, 0))
         x, x2 = cut(c.psi, 40.0), cut(c.psi, 40.0) ** 2

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from vault_helpers import (
-    HOSTILE_ROWS,
     NAMES,
     RELATIONS,
     ROUNDING,
@@ -21,6 +20,7 @@ from vault_helpers import (
     corner_answers,
     corner_rows,
     hostile_tables,
+    neighbours,
     raw_mechanisms,
     study,
     table,
@@ -45,22 +45,12 @@ def assert_close_enough(one: dict[str, Answer], other: dict[str, Answer]) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
 @QUICK
-@given(rows=hostile_tables(1, 5), new=HOSTILE_ROWS, at=st.integers(0, 4))
-def test_replacing_a_row(rows: list[Any], new: Any, at: int) -> None:
-    s = study("substitute")
-    other = list(rows)
-    other[at % len(rows)] = new
-    assert_close_enough(answers(s, table(rows)), answers(s, table(other)))
-
-
-@pytest.mark.slow
-@QUICK
-@given(rows=hostile_tables(1, 5), at=st.integers(0, 4))
-def test_removing_a_row(rows: list[Any], at: int) -> None:
-    s = study("add_remove")
-    at %= len(rows)
-    other = rows[:at] + rows[at + 1 :]
+@given(data=st.data())
+def test_changing_a_row(relation: str, data: Any) -> None:
+    s = study(relation)
+    rows, other = data.draw(neighbours(relation, 1, 5))
     assert_close_enough(answers(s, table(rows)), answers(s, table(other)))
 
 

@@ -12,12 +12,7 @@ import network_checks
 import numpy as np
 import pandas as pd
 import pytest
-from network_checks import (
-    at_kinks,
-    check_rows_stand_alone,
-    check_sums_stand_alone,
-    dispatched,
-)
+from network_checks import at_kinks, check_rows_stand_alone, check_sums_stand_alone, dispatched
 from scipy.special import expit
 
 import privcausal as pc

@@ -130,6 +130,20 @@ def test_every_way_of_looking_is_refused(kind: str, way: str) -> None:
     assert kind in str(caught.value)
 
 
+def classes(of: type = Opaque) -> Iterator[type]:
+    for own in of.__subclasses__():
+        yield from (own, *classes(own))
+
+
+def test_all_sealed_classes_refuse_in_one_way() -> None:
+    """Sums, marks, tables on Spark and what was fitted as well: none has a look of its own."""
+    refuse, names = Opaque.__repr__, {each.__name__ for each in classes()}
+    ways = [name for name, way in vars(Opaque).items() if way is refuse]
+    assert names >= {"ExactSum", "FittedEstimators", "Marks", "Stored", "Spark", "KernelProblem"}
+    assert len(ways) >= 30
+    assert not [(each, way) for each in classes() for way in ways if getattr(each, way) != refuse]
+
+
 @pytest.mark.parametrize("kind", list(sealed_objects()))
 def test_json_and_asdict_are_refused(kind: str) -> None:
     sealed = sealed_objects()[kind]

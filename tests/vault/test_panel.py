@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vault_helpers import saved
 
 import privcausal as pc
-from privcausal import testing
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import panel_of
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Schema, label_key
-from privcausal.vault import open_source, vault
+from privcausal.vault import open_source
 from privcausal.vault.admission import changes
 
 BOUNDS: dict[str, Any] = {"Y": (-2, 3), "T": pc.Binary(), "X": (0, 1), "G": ["a", "b"]}
@@ -153,10 +153,7 @@ def study(n: int = 300, seed: int = 0) -> pd.DataFrame:
 
 def document(data: Any, folder: Path, **options: Any) -> bytes:
     options = {"bounds": BOUNDS, "periods": (2018, 2019), **options}
-    with testing.seeded_noise(3):
-        fit = pc.did("Y ~ T | X + C(G)", data, unit="id", time="year", **options)
-    fit.save(folder / "fit.json")
-    return (folder / "fit.json").read_bytes()
+    return saved(folder, pc.did, "Y ~ T | X + C(G)", data, unit="id", time="year", **options)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -191,21 +188,9 @@ def test_every_byte_of_a_fit_is_that_of_memory(options: Any, tmp_path: Path) -> 
         assert document(data, tmp_path, **options) == wanted, name
 
 
-def test_rows_are_read_after_the_charge(tmp_path: Path) -> None:
-    ledger, read = (
-        pc.Ledger(tmp_path / "study.db", "study", eps=1.0, delta=1e-5),
-        vault.admission.changes,
-    )
-    fits = []
-
-    def watched(*given: Any) -> Any:
-        fits.append(ledger.fits)
-        return read(*given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vault.admission, "changes", watched)
-        pc.did(
-            "Y ~ T", study(), unit="id", time="year", periods=(2018, 2019), bounds=BOUNDS,
-            ledger=ledger,
-        )  # fmt: skip
-    assert fits == [1]
+def test_rows_are_read_after_the_charge(tmp_path: Path, broken: Any) -> None:
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=1.0, delta=1e-5)
+    options: dict[str, Any] = {"unit": "id", "time": "year", "periods": (2018, 2019)}
+    with broken("vault.admission.changes", ZeroDivisionError()), pytest.raises(ZeroDivisionError):
+        pc.did("Y ~ T", study(), bounds=BOUNDS, ledger=ledger, **options)
+    assert ledger.fits == 1

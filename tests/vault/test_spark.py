@@ -14,7 +14,7 @@ import pytest
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import CapabilityError, DataError, PrivacyBreach, PrivcausalError
+from privcausal.errors import CapabilityError, DataError, PrivcausalError
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.extra("spark")
@@ -84,8 +84,12 @@ def document(data: Any, folder: Path, **options: Any) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"groups": ["G"]}, {"unit": "pid", "max_rows": 3, "control": pc.Control(split="disjoint")}],
-    ids=["rows", "units in parts"],
+    [
+        {"groups": ["G"]},
+        {"unit": "pid", "max_rows": 3, "control": pc.Control(split="disjoint")},
+        {"unit": "pid", "max_rows": 3, "control": pc.Control(split="crossfit")},
+    ],
+    ids=["rows", "units in parts", "units in folds"],
 )
 def test_every_byte_of_the_fit_is_that_of_memory(options: Any, frame: Any, tmp_path: Path) -> None:
     assert document(frame, tmp_path, **options) == document(rows(), tmp_path, **options)
@@ -215,7 +219,9 @@ def test_a_session_cannot_redefine_the_sums(kind: str, shadowed: Any, tmp_path: 
     assert found[0] == found[1]
 
 
-def test_bases_that_hold_rows_name_those_that_do_not(frame: Any) -> None:
+def test_what_holds_rows_names_what_does_not(frame: Any) -> None:
+    with pytest.raises(CapabilityError, match="stay on its executors"):
+        pc.check_data(frame, bounds=BOUNDS)
     with pytest.raises(CapabilityError, match="base='gam' or 'linear'"):
         pc.privcate(FORMULA, frame, bounds=BOUNDS, base="dpebm")
 
@@ -429,16 +435,6 @@ def test_over_connect_too_every_byte_is_that_of_memory(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "the same bytes" in found.stdout, found.stderr[-2_000:]
-
-
-def test_the_table_is_sealed(frame: Any) -> None:
-    from privcausal.vault.sources.spark import Spark
-
-    for look in (repr, str, list, len, bool, hash):
-        with pytest.raises(PrivacyBreach):
-            look(Spark(frame))
-    with pytest.raises(CapabilityError, match="stay on its executors"):
-        pc.check_data(frame, bounds=BOUNDS)
 
 
 # -- the claims of the other sources -----------------------------------------------------------

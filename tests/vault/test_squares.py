@@ -7,18 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vault_helpers import regressors, study
+from vault_helpers import regressors, study, widest
 
 from privcausal.vault import CutScore, ScoreSums
 from privcausal.vault.queries.sums import ADDED_SQUARES, FREE_COUNT, FREE_SQUARES, UNIT
 
 GRID = np.linspace(-1, 1, 401)
 MOST = (11 + 5 * np.sqrt(5)) / 8
-
-
-def widest(rows: Any) -> float:
-    """Largest squared distance of two rows."""
-    return float(((rows[:, None, :] - rows[None, :, :]) ** 2).sum(axis=2).max())
 
 
 def alone(weight: float) -> Any:

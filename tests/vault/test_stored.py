@@ -6,16 +6,17 @@ import gzip
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from vault_helpers import saved
 
 import privcausal as pc
-from privcausal import testing
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import DataError
 from privcausal.features.basis import Sum
 from privcausal.vault.sources import stored
 from privcausal.vault.sources.files import open_path, open_relation, read_file
@@ -66,10 +67,7 @@ def places(folder: Path) -> dict[str, Any]:
 
 
 def document(table: Any, folder: Path, **options: Any) -> bytes:
-    with testing.seeded_noise(3):
-        fit = pc.privcate(FORMULA, table, bounds=options.pop("bounds", BOUNDS), **options)
-    fit.save(folder / "fit.json")
-    return (folder / "fit.json").read_bytes()
+    return saved(folder, pc.privcate, FORMULA, table, **{"bounds": BOUNDS} | options)
 
 
 @pytest.mark.slow
@@ -118,22 +116,16 @@ def test_same_numbers_with_parts_units_and_bought_bounds(options: Any, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["full", "crossfit"])
 def test_functions_are_remembered_where_rows_come_in_one_order(
-    split: str, tmp_path: Path, monkeypatch: Any, limits: Any
+    split: str, tmp_path: Path, limits: Any
 ) -> None:
     """The same bytes with fewer evaluations; a relation, which promises no order, has them all."""
-    kept, calls, plain = places(tmp_path), [0], Sum.__call__
-
-    def counted(self: Sum, rows: Any) -> Any:
-        calls[0] += 1
-        return plain(self, rows)
+    kept, plain, control = places(tmp_path), Sum.__call__, pc.Control(split=split)
 
     def fitted(kind: str, most: int) -> tuple[bytes, int]:
-        calls[0] = 0
-        with limits(BATCH=97, KEEP_ROWS=0, KEEP_VALUES=most):
-            saved = document(kept[kind], tmp_path, learner="r", control=pc.Control(split=split))
-        return saved, calls[0]
+        counting = mock.patch.object(Sum, "__call__", autospec=True, side_effect=plain)
+        with limits(BATCH=97, KEEP_ROWS=0, KEEP_VALUES=most), counting as counted:
+            return document(kept[kind], tmp_path, control=control), counted.call_count
 
-    monkeypatch.setattr(Sum, "__call__", counted)
     (expected, most), (found, fewer) = fitted("parquet", 0), fitted("parquet", N)
     assert found == expected
     assert fewer < 0.8 * most
@@ -241,17 +233,6 @@ def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
         pc.privcate(FORMULA, file, bounds=BOUNDS, ledger=ledger)
     assert caught.value.__context__ is None
     assert not ledger.history.empty
-
-
-@pytest.mark.parametrize(
-    "options", [{"control": pc.Control(split="disjoint")}, {"unit": "pid", "max_rows": 2}]
-)
-def test_a_relation_has_no_order_for_parts_and_units(options: Any, tmp_path: Path) -> None:
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    table = places(tmp_path)["relation"]
-    with pytest.raises(CapabilityError, match="Write them to a file"):
-        pc.privcate(FORMULA, table, bounds=BOUNDS, ledger=ledger, **options)
-    assert ledger.history.empty
 
 
 def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from vault_helpers import (
     random_rows,
     raw_mechanisms,
     regression_row,
+    saved,
     study,
     table,
 )
@@ -262,12 +263,10 @@ def test_a_query_of_polars_gives_the_fit_of_its_frame(tmp_path: Any) -> None:
     frame = table(random_rows(400, 5))
     frame["unused"] = object()
     query = pl.from_pandas(frame.drop(columns="unused")).lazy()
-    found = []
-    for data in (frame, query.with_columns(boom=pl.col("G").cast(pl.Int64))):
-        with testing.seeded_noise(1):
-            fit = pc.privcate(FORMULA, data, bounds=BOUNDS, groups=["X1 >= 5"])
-        fit.save(tmp_path / "fit.json")
-        found.append((tmp_path / "fit.json").read_bytes())
+    found = [
+        saved(tmp_path, pc.privcate, FORMULA, data, bounds=BOUNDS, groups=["X1 >= 5"])
+        for data in (frame, query.with_columns(boom=pl.col("G").cast(pl.Int64)))
+    ]
     assert found[0] == found[1]
 
 
@@ -284,17 +283,7 @@ def test_a_query_that_fails_midway_stays_paid_for(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"control": pc.Control(split="disjoint")}, {"unit": "G", "max_rows": 2}]
-)
-def test_a_query_has_no_order(options: Any) -> None:
-    query = pl.from_pandas(table(ROWS)).lazy()
-    with pytest.raises(CapabilityError, match="sink_parquet"):
-        pc.privcate(FORMULA, query, bounds=BOUNDS, **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"base": "dpebm"}, {"learner": "dpcate"}, {"call": pc.paper.dpebm}],
+    "options", [{"base": "dpebm"}, {"learner": "dpcate"}, {"call": pc.paper.dpebm}]
 )
 def test_bases_that_hold_rows_name_those_that_do_not(options: Any, tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5, allow_published=True)
@@ -326,30 +315,3 @@ def test_the_watch_is_told_shares_only_where_the_number_of_rows_is_public() -> N
 
 def test_lazy_tables_count_their_rows() -> None:
     assert Lazy(pl.LazyFrame({"x": [1, 2, 3]})).size() == 3
-
-
-class InParts(Executors):
-    """A frame in three parts, of which no unit has more rows than it may."""
-
-    def __init__(self, frame: Any) -> None:
-        cuts = [frame[k::3] for k in range(3)]
-        super().__init__([pa.Table.from_pandas(c, preserve_index=False) for c in cuts], 50)
-        self._units = {"pid": frame["pid"].nunique()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("split", ["disjoint", "crossfit"])
-def test_a_unit_keeps_its_part_wherever_its_rows_are(split: Any, tmp_path: Any) -> None:
-    rows = random_rows(150, 7)
-    frame = table(rows, units=[f"u{k // 3}" for k in range(150)])
-    found = []
-    for spark in (False, True):
-        with pytest.MonkeyPatch.context() as patch, testing.seeded_noise(1):
-            if spark:
-                patch.setattr("privcausal.api.open_source", lambda data: Source(InParts(data)))
-            options: dict[str, Any] = {"unit": "pid", "max_rows": 3}
-            options |= {"bounds": BOUNDS, "control": pc.Control(split=split)}
-            fit = pc.private(FORMULA, frame, **options)
-        fit.save(tmp_path / "fit.json")
-        found.append((tmp_path / "fit.json").read_bytes())
-    assert found[0] == found[1]

@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vault_helpers import (
-    Answer,
-    Study,
-    batches,
-    corner_rows,
-    random_rows,
-    study,
-    table,
-)
+from vault_helpers import Answer, Study, batches, corner_rows, random_rows, study, table
 
 from privcausal import testing
 from privcausal.request.formula import CausalFormula
