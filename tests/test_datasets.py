@@ -13,7 +13,7 @@ import pytest
 import privcausal as pc
 from privcausal import datasets
 from privcausal import datasets as simulations
-from privcausal.errors import CapabilityError, DataError, PrivcausalWarning
+from privcausal.errors import DataError, PrivcausalWarning
 
 STUDIES = {
     "niu-A": lambda **kw: datasets.niu("A", **kw),
@@ -341,36 +341,10 @@ def test_clinic_outcome_has_a_true_mean_inside_its_bounds_at_every_corner():
 # --- errors and imports --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("draw", "known"),
-    [
-        (lambda: datasets.niu("F"), "'E-code'"),
-        (lambda: datasets.dpcate(3), "1, 2"),
-        (lambda: datasets.private_ate("1"), "1, 2"),
-    ],
-)
-def test_unknown_names_answer_with_the_known_ones(draw, known):
-    with pytest.raises(CapabilityError, match=known):
-        draw()
-
-
 @every
 def test_no_rows_is_an_error(name):
     with pytest.raises(DataError, match="n=0"):
         STUDIES[name](n=0)
-
-
-@pytest.mark.parametrize("sigma", [-1.0, math.nan])
-def test_sigma_must_be_a_standard_deviation(sigma):
-    with pytest.raises(DataError, match="sigma"):
-        datasets.betlei_sine(n=5, sigma=sigma)
-
-
-def test_unknown_ward_is_an_error_that_names_no_value():
-    frame = {"age": [50], "severity": [5.0], "ward": ["secret"]}
-    with pytest.raises(DataError, match="ward") as caught:
-        datasets.clinic_effect(frame)
-    assert "secret" not in str(caught.value)
 
 
 # -- the voting data of Niu et al. ---------------------------------------------------------------

@@ -297,14 +297,6 @@ def test_three_digits_rounded_up(value, rounded):
     assert up(value) == rounded
 
 
-@pytest.mark.slow
-def test_a_width_too_small():
-    with pytest.raises(pc.BudgetError, match=r"No eps gives a half-width of 1e-06 with n=100\."):
-        trial(n=100, width=1e-6)
-    with pytest.raises(pc.BudgetError, match="No n up to 1,000,000,000 gives"):
-        trial(eps=1, width=1e-6)
-
-
 OPTIONS: list[dict[str, Any]] = [
     *({"learner": name} for name in ("r", "dr", "s", "t", "x", "auto")),
     {"control": pc.Control(split="crossfit")},
@@ -544,20 +536,6 @@ def test_a_plan_from_public_rows_says_so_and_keeps_none(columns: list[str]) -> N
         again.planner.at(3000, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("like", "words"),
-    [
-        ({"X": [1, 2]}, "must be a pandas DataFrame"),
-        (PUBLIC[["other"]], "at least one column of the formula"),
-        (PUBLIC[:0], "must have rows"),
-        (PUBLIC[["X"]].assign(X="high"), "has no complete rows"),
-    ],
-)
-def test_bad_public_rows(like, words):
-    with pytest.raises(pc.CapabilityError, match=words):
-        small(n=1000, like=like)
-
-
 # -- price -----------------------------------------------------------------------------------
 
 ROWS = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
@@ -791,23 +769,6 @@ def test_the_command_finds_eps_and_n(spec, capsys):
     assert "eps is close to the smallest value" in capsys.readouterr().out
     assert cli.main(["plan", str(spec), "--width", ".5"]) == cli.FINE  # at the file's eps
     assert "n is close to the smallest value" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "more", "said"),
-    [
-        (["--n", "0"], "", "n must be a whole number"),
-        ([], "", "n= is missing"),
-        (["--n", "100", "--width", "1e-9"], "", "No eps gives"),
-        (["--n", "100"], 'split = "crossfit"', "belongs in the table [control]"),
-    ],
-)
-def test_the_command_refuses(spec, capsys, words, more, said):
-    spec.write_text(SPEC.format(more=more))
-    assert cli.main(["plan", str(spec), *words]) == cli.WRONG_INPUT
-    caught = capsys.readouterr()
-    assert said in caught.err
-    assert caught.out == ""
 
 
 def test_every_option_of_a_fit_is_one_of_its_plan():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import statsmodels.formula.api as smf
 from fit_helpers import private
 
 import privcausal as pc
-from privcausal.errors import CapabilityError
 from privcausal.estimators import DifferenceInMeans, Private, for_average
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import Budget, Request
@@ -86,12 +84,6 @@ def test_means_are_those_of_the_arms() -> None:
     for arm, (mean, error) in enumerate(zip(arms.mean(), arms.sem(), strict=True)):
         assert fit.params[f"E[Y({arm})]"] == pytest.approx(mean, rel=GRID, abs=GRID)
         assert fit.bse[f"E[Y({arm})]"] == pytest.approx(error, rel=1e-5)
-
-
-def test_means_that_would_widen_the_ate_are_refused() -> None:
-    for options in ({"bounds": BOUNDS}, {"bounds": {"X": (0, 1)}}):
-        with pytest.raises(CapabilityError, match="'Y ~ T', where means are free"):
-            pc.private("Y ~ T | X", trial(), estimand="means", **options)
 
 
 def test_groups_are_the_same_within() -> None:
@@ -195,28 +187,6 @@ def test_an_arm_too_small_to_see_is_told_of() -> None:
     assert "Noise hides how many rows one treatment arm has" in fit.alerts["arm"]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda frame, **options: pc.private("Y ~ T", frame, **options),
-        lambda frame, **options: pc.private("Y ~ T | X", frame, **options),
-        lambda frame, **options: pc.regress("Y ~ T + X", frame, **options),
-        lambda frame, **options: pc.privcate("Y ~ T | X", frame, **options),
-        lambda frame, **options: pc.privcate("Y ~ T | X", frame, learner="tm", **options),
-    ],
-)
-def test_a_fit_of_20_rows_is_refused_before_the_charge(
-    call: Callable[..., Any], tmp_path: Path
-) -> None:
-    """Two groups have at most 3 noise sds of rows each: noise hides all possible effects."""
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=9)
-    frame = trial(20).assign(X=0.5)
-    bounds = {**BOUNDS, "X": (0, 1), "T": [0, 1]}
-    with pytest.raises(pc.BudgetError, match="too few rows to compare any two groups"):
-        call(frame, eps=0.5, bounds=bounds, ledger=ledger)
-    assert ledger.history.empty
-
-
 # -- what it shows -----------------------------------------------------------------------------
 
 
@@ -267,16 +237,6 @@ def test_a_known_number_changes_nothing_and_a_column_weighs() -> None:
     frame = trial()
     plain, known = noiseless(frame), noiseless(frame, propensity=0.3)
     assert known.ate.equals(plain.ate)
-
-
-def test_there_are_no_nuisances() -> None:
-    fit = noiseless(trial())
-    with pytest.raises(CapabilityError, match="no nuisance models"):
-        _ = fit.nuisances
-    with pytest.raises(CapabilityError, match="released no propensity"):
-        fit.overlap(trial(), eps=1)
-    with pytest.raises(CapabilityError, match="no covariates"):
-        fit.balance(trial(), eps=1)
 
 
 def test_the_ledger_holds_both_releases(tmp_path: Path) -> None:

@@ -583,11 +583,6 @@ def test_where_the_number_of_rows_is_public_nothing_is_taken_off() -> None:
     assert fit(base=Kernel(functions=10)).plan.delta == 0
 
 
-def test_a_delta_below_that_chance_is_refused() -> None:
-    with pytest.raises(BudgetError, match="delta is too small for learner 'dpcate'"):
-        fit(delta=1e-12, neighbors="add_remove")
-
-
 @pytest.mark.parametrize("make", ["frame", "lists", "one for all", "polars"])
 def test_queries_take_what_predict_takes(make: str) -> None:
     at: Any = {"X1": [0.2, 0.8], "X2": [0.5, 0.5]}

@@ -25,7 +25,6 @@ from report_fakes import (
     uplift_view,
 )
 
-from privcausal.errors import CapabilityError
 from privcausal.report.document import SECTIONS, render_report, template_root
 from privcausal.report.tables import FitView, Shape, VarianceSource
 
@@ -215,11 +214,6 @@ def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
         "share of the cost",
     ):
         assert words in public
-
-
-def test_unknown_audience_answers_with_the_known_ones() -> None:
-    with pytest.raises(CapabilityError, match="technical, public"):
-        render_report(ate_view(), "everyone")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

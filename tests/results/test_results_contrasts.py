@@ -101,22 +101,13 @@ def test_estimands_share_their_noise() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (
-            "ATT - ATE",
-            r"cost: pc.private\(..., eps=4, estimand=\['ATE', 'ATT'\]\)",
-        ),
+        ("ATT - ATE", r"cost: pc.private\(..., eps=4, estimand=\['ATE', 'ATT'\]\)"),
         ("ward[east] - smoker[yes]", r"groups=\['ward', 'age >= 65', 'smoker'\]"),
         ("severity", "was not released"),
         ("ward[east | nowhere]", "Choices: east, north"),
         ("ward[east | east]", "each once"),
         ("ward[east] ward[west]", "linear"),
         ("ATE * ward[east]", "linear"),
-        ("nothing", "is not a term of this fit"),
-        ("ATE - ATE", "contains no term"),
-        ("ATE, ward[east]", "more than one"),
-        ("", "must be text"),
-        ([], "must be text"),
-        (3, "must be text"),
     ],
 )
 def test_what_cannot_be_read_says_what_would_release_it(asked: Any, said: str) -> None:

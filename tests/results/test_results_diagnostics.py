@@ -12,12 +12,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from fit_helpers import private
 from results_fits import EPSILON, fit, proven, proven_average, study, variant
-from text_type import TEXT
 
 import privcausal as pc
-from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError, SchemaError
+from privcausal.errors import BudgetError, DataError, LedgerError
 from privcausal.testing import seeded_noise
 from privcausal.vault.passes import Passes
 
@@ -232,51 +230,6 @@ def test_a_ledger_with_the_delta_of_the_fit_needs_no_delta(what: str, tmp_path: 
     before = len(ledger.history)
     getattr(fitted, what)(study(), eps=1.0, ledger=ledger)
     assert len(ledger.history) == before + 1
-
-
-def as_text(data: pd.DataFrame) -> pd.DataFrame:
-    return data.assign(income=data["income"].astype(TEXT))
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"frame": study().drop(columns="age")}, DataError, "'age'"),
-        ({"frame": study().drop(columns="mailed")}, DataError, "'mailed'"),
-        ({"frame": study().drop(columns="cost")}, DataError, "'cost'"),
-        ({"frame": as_text(study())}, SchemaError, "'income'"),
-        ({"frame": study().iloc[:0]}, DataError, "no rows"),
-        ({"frame": 3}, DataError, "cannot be read"),
-        ({"eps": 0}, BudgetError, "eps"),
-        ({"eps": -1}, BudgetError, "eps"),
-        ({"eps": np.nan}, BudgetError, "eps"),
-        ({"eps": "1"}, BudgetError, "eps"),
-        ({"delta": 0}, BudgetError, "delta"),
-        ({"delta": 1}, BudgetError, "delta"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_is_spent(
-    what: str, ledger: pc.Ledger, change: Any, error: type[Exception], words: str
-) -> None:
-    call = {"frame": study(), "eps": 1.0, "ledger": ledger} | change
-    with pytest.raises(error, match=words):
-        getattr(proven(), what)(call.pop("frame"), **call)
-    assert ledger.history.empty
-
-
-def test_the_price_must_be_named(what: str) -> None:
-    with pytest.raises(CapabilityError, match=rf"{what}\(\) requires the argument eps"):
-        getattr(proven(), what)(study())
-
-
-def test_what_has_nothing_to_show_is_refused_unspent(ledger: pc.Ledger) -> None:
-    trial = variant("propensity number")
-    with pytest.raises(CapabilityError, match="by design"):
-        trial.overlap(study(), eps=1.0, ledger=ledger)
-    bare = private("cost ~ mailed", study(), bounds={"cost": (0, 20)}, seed=1)
-    with pytest.raises(CapabilityError, match="no covariates"):
-        bare.balance(study(), eps=1.0, ledger=ledger)
-    assert ledger.history.empty
 
 
 def test_too_little_budget_says_so() -> None:

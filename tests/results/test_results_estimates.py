@@ -96,13 +96,6 @@ def test_one_interval_is_its_own_simultaneous_one() -> None:
     assert fitted.conf_int(simultaneous=True).equals(fitted.conf_int())
 
 
-@pytest.mark.parametrize("alpha", [0, 1, -0.1, 2, "0.05", True, None, np.nan])
-def test_alpha_is_checked(alpha: Any) -> None:
-    for call in ("conf_int", "tidy", "summary"):
-        with pytest.raises(CapabilityError, match="alpha"):
-            getattr(variant("r on linear"), call)(alpha)
-
-
 def test_ate_is_the_first_term_with_its_error_from_sampling(fitted: Any) -> None:
     assert list(fitted.ate.columns) == [
         "estimate", "std_error", "max_bias", "conf_low", "conf_high", "se_sampling",

@@ -57,22 +57,6 @@ def test_a_wald_test_of_several_terms() -> None:
     assert "chi2" in str(found)
 
 
-@pytest.mark.parametrize(
-    ("hypotheses", "words"),
-    [
-        ("height = 0", "The terms are 'ATE', 'age'"),
-        ("age = 0, age = 1", "follows from the others"),
-        (np.ones(2), "one per term"),
-        (np.ones((1, 3)), "one per term"),
-        ("age * age = 1", "linear in the terms"),
-        ("", "linear in the terms|contains no term"),
-    ],
-)
-def test_hypotheses_that_are_none(hypotheses: object, words: str) -> None:
-    with pytest.raises(CapabilityError, match=words):
-        proven().wald_test(hypotheses)
-
-
 def test_names_of_other_packages_lead_to_ours() -> None:
     fit = proven()
     for name, hint in HINTS.items():
