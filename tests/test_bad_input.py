@@ -36,7 +36,6 @@ from privcausal import testing
 from privcausal.errors import (
     BudgetError,
     DataError,
-    LedgerError,
     PrivcausalWarning,
     SchemaError,
 )
@@ -163,53 +162,6 @@ def test_a_right_call_is_charged(ledger: Any) -> None:
     before = len(ledger.history)
     cate(eps=0.5)(ledger)
     assert len(ledger.history) > before
-
-
-# -- ledgers ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "study.db"
-
-
-def test_a_ledger_at_another_delta(path: Path) -> None:
-    ledger = pc.Ledger(path, "study", eps=5, delta=1e-6)
-    with pytest.raises(LedgerError, match="the ledger uses delta=1e-06"):
-        ate()(ledger)
-    assert ledger.history.empty
-
-
-@pytest.mark.slow
-def test_an_exhausted_ledger(path: Path) -> None:
-    ledger = pc.Ledger(path, "study", eps=1)
-    ate(eps=0.9)(ledger)
-    before = ledger.history
-    with pytest.raises(BudgetError, match=r"(?s)in ledger 'study'.*No budget was"):
-        ate(eps=0.9)(ledger)
-    assert ledger.history.equals(before)
-
-
-@pytest.mark.parametrize("damage", ["zeros", "text", "cut", "gone", "head gone"])
-def test_a_damaged_ledger(path: Path, damage: str) -> None:
-    ledger = pc.Ledger(path, "study", eps=5)
-    ate(eps=0.5)(ledger)
-    head = path.with_name(path.name + ".head")
-    content = path.read_bytes()
-    for extra in ("-wal", "-shm"):
-        path.with_name(path.name + extra).unlink(missing_ok=True)
-    if damage == "zeros":
-        path.write_bytes(bytes(len(content)))
-    elif damage == "text":
-        path.write_text("this is no ledger " * 500)
-    elif damage == "cut":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "gone":
-        path.unlink()
-    else:
-        head.unlink()
-    with pytest.raises(LedgerError):
-        ate(eps=0.5)(ledger)
 
 
 # -- what must never be refused --------------------------------------------------------------

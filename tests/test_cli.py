@@ -358,14 +358,6 @@ def test_an_output_that_cannot_be_written_is_refused_first(here, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "privcausal fit", "version": 9}'])
-def test_a_file_that_is_no_fit_is_exit_2(here, capsys, text):
-    (here / "fit.json").write_text(text)
-    assert cli.main(["report", "fit.json", "out.html"]) == 2
-    assert "DataError" in capsys.readouterr().err
-    assert not (here / "out.html").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from fit_helpers import spied
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
@@ -353,23 +354,17 @@ MOST_PASSES = {"private": 8, "r": 10, "dr": 11, "t": 9}
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", MOST_PASSES)
 def test_a_fit_reads_its_rows_as_often_as_planned(
-    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Any
+    learner: str, tmp_path: Path, limits: Any
 ) -> None:
     """Rows that are read anew for each pass: stages that need not wait for another share one."""
-    file, reads, blocks = tmp_path / "study.parquet", [0], Stored.blocks
+    file = tmp_path / "study.parquet"
     STUDY.frame.to_parquet(file)
-
-    def counted(rows: Stored, *asked: Any) -> Any:
-        reads[0] += 1
-        return blocks(rows, *asked)
-
-    monkeypatch.setattr(Stored, "blocks", counted)
     options: dict[str, Any] = {} if learner == "private" else {"learner": learner}
     plan = pc.plan(FORMULA, n=4000, bounds=STUDY.bounds, **options)
     fit = pc.private if learner == "private" else partial(pc.privcate, learner=learner)
-    with seeded_noise(0), limits(KEEP_ROWS=0):
+    with seeded_noise(0), limits(KEEP_ROWS=0), spied(Stored, "blocks") as reads:
         found = fit(FORMULA, file, bounds=STUDY.bounds)
-    assert reads[0] == plan.passes == MOST_PASSES[learner] < len(found.budget)
+    assert len(reads) == plan.passes == MOST_PASSES[learner] < len(found.budget)
 
 
 @pytest.mark.slow

@@ -220,10 +220,6 @@ def test_results_without_nuisances_and_other_calls() -> None:
         _ = fit.ate
     with pytest.raises(PrivcausalError, match="one of"):
         fit.aggregate("group")
-    with pytest.raises(PrivcausalError, match="require cohort= and unit="):
-        pc.plan("lemp ~ 1", n=500, time="year", periods=[2003, 2004])
-    with pytest.raises(PrivcausalError, match="requires cohort"):
-        pc.audit("Y ~ T", learner="did", bounds={"Y": (0, 1)}, unit="id", time="year")
     two = study(
         mpdta(), eps=8, periods=[2003, 2004], bounds={**BOUNDS, "first.treat": ["0", "2004"]}
     )
@@ -348,21 +344,6 @@ def test_an_event_study_is_planned() -> None:
     assert "interval of the overall effect" in text
     assert "50% of the outcome's variance is constant within units" in text
     assert "each id has one row in each period" in text
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"cohort": None}, "require cohort="), ({"max_rows": 2}, "without learner="),
-        ({"estimand": "ATT"}, "without learner="), ({"learner": "r"}, "without learner="),
-        ({"weights": "w"}, "without learner="), ({"propensity": 0.5}, "without learner="),
-        ({"groups": ["g"]}, "no groups="),
-        ({"like": pd.DataFrame({"Y": [1.0]})}, "without learner="),
-    ],
-)  # fmt: skip
-def test_what_a_plan_of_an_event_study_refuses(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(PrivcausalError, match=told):
-        pc.plan("Y ~ 1", n=500, bounds=SHAPE, **{**PLANNED, **options})
 
 
 @pytest.mark.parametrize(

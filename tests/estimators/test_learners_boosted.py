@@ -226,11 +226,6 @@ def test_a_plan_rehearses_it() -> None:
 # -- bad input -------------------------------------------------------------------------------
 
 
-def test_a_factor_of_one_level_is_refused(unspent: Any) -> None:
-    with pytest.raises(pc.SchemaError, match="one declared level"):
-        fit("r", QUICK, study(), bounds=BOUNDS | {"G": ["a"]}, ledger=unspent)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["disjoint", "crossfit"])
 def test_too_few_rows_for_a_split_are_refused(split: str, tmp_path: Any) -> None:
