@@ -188,19 +188,6 @@ def test_a_weighted_regression_has_the_errors_of_statsmodels() -> None:
     np.testing.assert_allclose(found.bse, errors[found.bse.index], rtol=0.01)
 
 
-def test_files_give_the_errors_of_frames(tmp_path: Any) -> None:
-    """Clusters are numbers here, which a CSV file holds as texts."""
-    data = villages("cluster").assign(village=lambda d: d["village"].str[1:].astype(int))
-    data.to_csv(tmp_path / "rows.csv", index=False)
-    data.to_parquet(tmp_path / "rows.parquet")
-    with zero_noise():
-        want = fit(data).bse.iloc[0]
-        for name in ("rows.csv", "rows.parquet"):
-            assert fit(tmp_path / name, bounds=BOUNDS | {"T": [0, 1]}).bse.iloc[0] == pytest.approx(
-                want, rel=1e-12
-            )
-
-
 def test_every_test_of_few_clusters_uses_students_t() -> None:
     """Contrasts, predictions and joint tests, as the limits and p values of single terms."""
     found = regress(

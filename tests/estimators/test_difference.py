@@ -12,10 +12,6 @@ import statsmodels.formula.api as smf
 from fit_helpers import private
 
 import privcausal as pc
-from privcausal.estimators import DifferenceInMeans, Private, for_average
-from privcausal.request.formula import CausalFormula
-from privcausal.request.request import Budget, Request
-from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-3, 7), "G": ["a", "b"], "X": (0, 1)}
@@ -223,20 +219,14 @@ def test_under_add_remove_the_count_is_noisy() -> None:
 # -- what is chosen, and what is refused -----------------------------------------------------
 
 
-def request(formula: str, **options: Any) -> Request:
-    parsed = CausalFormula.parse(formula, ["Y", "T", "X", "P"])
-    return Request(parsed, Schema({"P": (0.2, 0.7)}), Budget(1.0), estimand="ATE", **options)
-
-
 def test_a_known_number_changes_nothing_and_a_column_weighs() -> None:
-    assert isinstance(for_average(request("Y ~ T")), DifferenceInMeans)
-    assert isinstance(for_average(request("Y ~ T", propensity=0.3)), DifferenceInMeans)
-    assert isinstance(for_average(request("Y ~ T", propensity="P")), Private)
-    assert isinstance(for_average(request("Y ~ T | X")), Private)
-    assert isinstance(for_average(request("Y ~ T | 1 | X")), Private)
     frame = trial()
     plain, known = noiseless(frame), noiseless(frame, propensity=0.3)
     assert known.ate.equals(plain.ate)
+    weighed = noiseless(frame.assign(P=0.3), propensity="P", bounds=BOUNDS | {"P": (0.2, 0.7)})
+    adjusted = noiseless(frame, "Y ~ T | X"), noiseless(frame, "Y ~ T | 1 | X")
+    assert {fit.plan.learner for fit in (plain, known)} == {"difference"}
+    assert {fit.plan.learner for fit in (weighed, *adjusted)} == {"private"}
 
 
 def test_the_ledger_holds_both_releases(tmp_path: Path) -> None:

@@ -180,26 +180,6 @@ def test_the_intervals_cover() -> None:
     assert np.median(z) < 1.0
 
 
-@pytest.mark.slow
-def test_every_source_gives_the_same_bytes(tmp_path: Path) -> None:
-    import duckdb
-    import polars as pl
-
-    frame = mpdta().sample(frac=1.0, random_state=1)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    sources = {
-        "memory": frame, "Parquet": tmp_path / "rows.parquet", "CSV": tmp_path / "rows.csv",
-        "DuckDB": duckdb.connect().from_df(frame), "polars": pl.from_pandas(frame).lazy(),
-    }  # fmt: skip
-    found = {}
-    for name, data in sources.items():
-        with seeded_noise(4):
-            study(data, eps=8).save(tmp_path / "fit.json")
-        found[name] = (tmp_path / "fit.json").read_bytes()
-    assert len(set(found.values())) == 1
-
-
 def test_twice_the_epsilon_that_a_refusal_names_gives_estimates() -> None:
     """Of 500 units the smaller cohort has 131; detection needs 63, at a noise sd of 21."""
     with pytest.raises(pc.BudgetError, match="For 4 cohorts of equal size") as refused:

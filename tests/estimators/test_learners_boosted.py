@@ -187,15 +187,6 @@ def test_averages_cover_and_all_is_released() -> None:
     assert found.budget["query"].str.contains("40 rounds").sum() == 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("learner", ["r", "x"])
-def test_it_is_saved_and_read(learner: str, reloaded: Any) -> None:
-    found, new = fit(learner, QUICK, study(), groups=["G"], seed=3), study(40, seed=4)
-    again = reloaded(found)
-    assert again.predict(new).equals(found.predict(new))
-    assert str(again.summary()) == str(found.summary())
-
-
 def test_interpret_shows_the_same_shapes() -> None:
     pytest.importorskip("interpret")
     found = fit("r", QUICK, study(2000), seed=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -539,25 +538,6 @@ def test_a_plan_has_the_noise_of_the_fit() -> None:
     assert plan.budget["rho"].tolist() == fit.budget["rho"].tolist()
     assert "interval of a," in " ".join(str(plan).split())
     assert np.isfinite(plan.table["half-width to"]).all()
-
-
-def test_files_and_engines_give_the_same_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    ROWS.to_parquet(path)
-    found = []
-    for data in (ROWS, path, {name: ROWS[name].to_numpy() for name in ROWS}):
-        fit = regress(
-            "y ~ a + C(k)",
-            data,
-            bounds=BOUNDS,
-            weights="w",
-            control=pc.Control(cov_type="HC0"),
-            seed=9,
-        )
-        found.append((fit.params.to_numpy(), fit.bse.to_numpy()))
-    for params, errors in found[1:]:
-        assert np.array_equal(params, found[0][0])
-        assert np.array_equal(errors, found[0][1])
 
 
 @pytest.mark.parametrize("share", [1.0, 0.99, 0.9])

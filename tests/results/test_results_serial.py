@@ -70,6 +70,7 @@ def of_each_kind() -> dict[str, Callable[[], Any]]:
     return {
         "ratios": partial(pc.private, "well ~ programme", **own, **groups, estimand=["RR", "ATT"]),
         "arms": partial(pc.private, "recovery ~ arm | age", **own, **groups),
+        "weights": partial(pc.private, "recovery ~ programme | age", **own, weights="bmi"),
         "slopes of arms": partial(pc.private, "recovery ~ arm | age", **own, estimand="PLR"),
         "instruments": partial(
             pc.private, "recovery ~ programme | age | programme ~ severity + bmi", **own,
