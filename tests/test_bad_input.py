@@ -14,6 +14,8 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from text_type import TEXT
 from wrong_calls import (
@@ -33,12 +35,7 @@ from wrong_calls import (
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import (
-    BudgetError,
-    DataError,
-    PrivcausalWarning,
-    SchemaError,
-)
+from privcausal.errors import BudgetError, DataError, PrivcausalWarning, SchemaError
 
 
 @pytest.fixture(scope="module")
@@ -182,34 +179,14 @@ def whole(**columns: Any) -> Callable[[pd.DataFrame], Any]:
     return lambda frame: frame.assign(**columns)
 
 
-def polars(frame: pd.DataFrame) -> Any:
-    import polars as pl
-
-    return pl.from_pandas(frame)
-
-
-def pyarrow(frame: pd.DataFrame) -> Any:
-    import pyarrow as pa
-
-    return pa.Table.from_pandas(frame)
-
-
 def decimals(frame: pd.DataFrame) -> Any:
     made = [None if np.isnan(v) else Decimal(repr(float(v))) for v in frame["X1"]]
     return frame.assign(X1=pd.Series(made, dtype=object, index=frame.index))
 
 
 def arrow_decimals(frame: pd.DataFrame) -> Any:
-    import pyarrow as pa
-
     values = [Decimal(f"{v:.3f}") for v in frame["X1"].clip(0, 10)]
-    return pyarrow(frame).set_column(2, "X1", pa.array(values, pa.decimal128(10, 3)))
-
-
-def polars_decimals(frame: pd.DataFrame) -> Any:
-    import polars as pl
-
-    return polars(frame).with_columns(pl.col("X1").clip(0, 10).cast(pl.Decimal(10, 3)))
+    return pa.Table.from_pandas(frame).set_column(2, "X1", pa.array(values, pa.decimal128(10, 3)))
 
 
 def mixed(frame: pd.DataFrame) -> Any:
@@ -220,10 +197,6 @@ def mixed(frame: pd.DataFrame) -> Any:
         X1=pd.Series(made, dtype=object, index=frame.index),
         T=pd.Series([True, 0, 1.0, False] * len(frame), dtype=object).iloc[: len(frame)].values,
     )
-
-
-def mixed_numbers(frame: pd.DataFrame) -> Any:
-    return frame.assign(X1=pd.Series([1, 2.5, "3", None] * len(frame), dtype=object)[: len(frame)])
 
 
 HALF = "float16" if hasattr(nw, "Float16") else "float32"  # as narwhals can read it
@@ -263,12 +236,16 @@ ANYTHING: dict[str, Callable[[pd.DataFrame], Any]] = {
     "category": lambda frame: frame.astype({"G": "category"}),
     "numeric category": lambda frame: frame.assign(G=pd.Categorical([3] * len(frame))),
     "mixed objects": mixed,
-    "mixed numbers": mixed_numbers,
+    "mixed numbers": lambda frame: frame.assign(
+        X1=pd.Series([1, 2.5, "3", None] * len(frame), dtype=object)[: len(frame)]
+    ),
     "decimals": decimals,
-    "decimals in polars": polars_decimals,
+    "decimals in polars": lambda frame: pl.from_pandas(frame).with_columns(
+        pl.col("X1").clip(0, 10).cast(pl.Decimal(10, 3))
+    ),
     "decimals in pyarrow": arrow_decimals,
-    "polars": polars,
-    "pyarrow": pyarrow,
+    "polars": pl.from_pandas,
+    "pyarrow": pa.Table.from_pandas,
     "dict of arrays": lambda frame: {name: frame[name].to_numpy() for name in frame},
     "dict of series": lambda frame: {name: frame[name] for name in frame},
     "index twice": lambda frame: frame.set_index(np.zeros(len(frame))),

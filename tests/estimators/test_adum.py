@@ -17,11 +17,7 @@ from fit_helpers import privcate, seedable
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import (
-    BudgetError,
-    CapabilityError,
-    DataError,
-)
+from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import ADUM, TM
 from privcausal.estimators.published import PrintedLoss
 from privcausal.features.basis import Polynomials
@@ -383,9 +379,6 @@ def test_a_table_as_snowflake_returns_it_gives_the_same_fit() -> None:
     with testing.seeded_noise(1):
         found = pc.from_cells(upper, ["a", "b"], outcome=(0, 1), eps=1)
     pd.testing.assert_frame_equal(found.cells, known.cells)
-    mixed = plain.assign(sum=pd.Series([90.5, 20, 50, 100], dtype=object))
-    with pytest.raises(DataError, match="Objects must be int or Decimal"):
-        pc.from_cells(mixed, ["a", "b"])
 
 
 def test_a_noisy_table_is_post_processed(reloaded: Any) -> None:
@@ -514,8 +507,6 @@ def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
     look.plot("qini")
     with pytest.raises(BudgetError):
         made.uplift(study(seed=3), eps=0.5, ledger=ledger)
-    with pytest.raises(DataError, match="not in the data"):
-        made.uplift(study().drop(columns="X"), eps=1)
 
 
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "tm", "dpcate", "auto"])
@@ -531,11 +522,6 @@ def test_uplift_of_effects_without_cells(learner: str) -> None:
 
 
 def test_uplift_without_an_order_is_refused() -> None:
-    constant = fit("r", formula="Y ~ T", propensity=0.5)
-    with pytest.raises(CapabilityError, match="no effect at other points"):
-        constant.uplift(study(), eps=1)
-    with pytest.raises(CapabilityError, match="one probability"):
-        fit("tm").uplift(study(), eps=1)
     flat = fit("r", study().assign(Y=0.0), propensity=0.5, exact=True)
     with pytest.raises(CapabilityError, match="same for all rows"):
         flat.uplift(study(), eps=1)

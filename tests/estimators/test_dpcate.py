@@ -18,12 +18,7 @@ from scipy.stats import binom, kstest, norm
 
 import privcausal as pc
 from privcausal.accounting import delta_after, rho_of
-from privcausal.errors import (
-    BudgetError,
-    CapabilityError,
-    DataError,
-    PrivcausalWarning,
-)
+from privcausal.errors import BudgetError, CapabilityError, DataError, PrivcausalWarning
 from privcausal.estimators import DPCATE
 from privcausal.estimators.bases import NN, Given, Kernel, Sklearn
 from privcausal.estimators.dpcate import KERNEL, _most

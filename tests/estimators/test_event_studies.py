@@ -191,22 +191,6 @@ def test_twice_the_epsilon_that_a_refusal_names_gives_estimates() -> None:
     assert fit.tidy()["estimate"].notna().any()
 
 
-def test_results_without_nuisances_and_other_calls() -> None:
-    fit = noisy(eps=8)
-    for name in ("sensitivity", "overlap", "balance"):
-        with pytest.raises(PrivcausalError, match="aggregate"):
-            getattr(fit, name)()
-    with pytest.raises(PrivcausalError, match="aggregate"):
-        _ = fit.ate
-    with pytest.raises(PrivcausalError, match="one of"):
-        fit.aggregate("group")
-    two = study(
-        mpdta(), eps=8, periods=[2003, 2004], bounds={**BOUNDS, "first.treat": ["0", "2004"]}
-    )
-    with pytest.raises(PrivcausalError, match="before its treatment"):
-        two.pretrends()
-
-
 YEARS, FIRST = np.arange(2003, 2008), np.array([0, 2004, 2006, 2007])
 
 

@@ -24,8 +24,7 @@ EXACT = pc.bases.DPEBM(rounds=300, learning_rate=0.05, smooth=False)
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize(
-    ("learner", "base"),
-    [*((name, QUICK) for name in (*NAMES, S(interactions=False))), ("dr", RAW)],
+    ("learner", "base"), [*((name, QUICK) for name in (*NAMES, S(interactions=False))), ("dr", RAW)]
 )
 class TestEveryLearner(Contract):
     pass
@@ -44,13 +43,7 @@ def test_without_noise_the_effect_is_found(learner: Any) -> None:
 
 @pytest.mark.slow
 def test_the_constant_effect_is_one_number() -> None:
-    found = fit(
-        S(interactions=False),
-        EXACT,
-        study(6000, 1),
-        control=NO_AVERAGE,
-        exact=True,
-    )
+    found = fit(S(interactions=False), EXACT, study(6000, 1), control=NO_AVERAGE, exact=True)
     effect = found.predict(study(50, seed=2))["estimate"]
     assert np.ptp(effect) < 1e-9
     assert effect.iloc[0] == pytest.approx(TRUE_ATE, abs=0.03)
@@ -124,14 +117,7 @@ def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
         base = pc.bases.DPEBM(rounds=60, learning_rate=0.05, smooth=smooth)
         found = []
         for seed in range(3):
-            one = fit(
-                learner,
-                base,
-                study(3000, seed),
-                eps=0.7,
-                control=NO_AVERAGE,
-                seed=seed,
-            )
+            one = fit(learner, base, study(3000, seed), eps=0.7, control=NO_AVERAGE, seed=seed)
             new = study(400, seed=9)
             gap = one.predict(new)["estimate"] - tau(new["X1"], new["G"])
             found.append(float((gap**2).mean()))

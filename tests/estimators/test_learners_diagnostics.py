@@ -12,7 +12,6 @@ import pytest
 from learners_contract import BOUNDS, FORMULA, fit, study
 
 import privcausal as pc
-from privcausal.accounting import rho_of
 from privcausal.estimators.diagnostics import OVERLAP_CELLS as CELLS
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -130,13 +129,6 @@ class TestPrice:
     def look(self, what: str, fitted: Any, data: Any, **options: Any) -> Any:
         with seeded_noise(2):
             return getattr(fitted, what)(data, **options)
-
-    def test_one_line_with_the_whole_budget(self, what: str) -> None:
-        found = self.look(what, noiseless(), table(), eps=0.4, delta=1e-6)
-        assert len(found.budget) == 1
-        assert found.budget["rho"].item() == rho_of(0.4, 1e-6, gdp=True) / 1e12
-        assert found.guarantee.epsilon <= 0.4
-        assert found.guarantee.delta == 1e-6
 
     def test_units_and_rows_of_a_unit(self, what: str) -> None:
         data = table().assign(pid=np.arange(SIZE) // 2)

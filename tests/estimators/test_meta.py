@@ -327,8 +327,6 @@ def test_paper_mode_clips_only_if_asked(learner: str) -> None:
         assert ("clip=True" in fit_.call) == clip
     width = BOUNDS["Y"][1] - BOUNDS["Y"][0]
     assert found[True] <= width < found[False]
-    with pytest.raises(pc.CapabilityError, match="clip must be True or False"):
-        pc.paper.dpebm(FORMULA, data, bounds=BOUNDS, clip=0.1)
 
 
 @pytest.mark.slow
@@ -403,14 +401,6 @@ def test_calls_it_does_not_cover(options: dict[str, Any], error: Any, text: str)
     with pytest.raises(error, match=text):
         fit(option(), **options)
     assert not SEEN
-
-
-def test_the_published_learners_are_named() -> None:
-    for learner in ("t", "x", option()):
-        with pytest.raises(pc.CapabilityError, match="'dr', 'r', 's'"):
-            pc.paper.dpebm(FORMULA, study(100), learner=learner, bounds=BOUNDS)
-    with pytest.raises(pc.CapabilityError, match="TwoStage"):
-        pc.paper.two_stage(FORMULA, study(100), "dr", bounds=BOUNDS)
 
 
 def test_what_is_declared_is_asked_for_by_its_own_call() -> None:

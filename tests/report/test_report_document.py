@@ -207,12 +207,7 @@ def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
                   "R-learner on noisy moments", "Sensitivity"):  # fmt: skip
         assert words in technical
         assert words not in public
-    for words in (
-        "The result",
-        "69.9:30.1",
-        "Older customers respond more",
-        "share of the cost",
-    ):
+    for words in ("The result", "69.9:30.1", "Older customers respond more", "share of the cost"):
         assert words in public
 
 

@@ -15,6 +15,7 @@ import pytest
 from results_fits import EPSILON, fit, proven, proven_average, study, variant
 
 import privcausal as pc
+from privcausal.accounting import rho_of
 from privcausal.errors import BudgetError, DataError, LedgerError
 from privcausal.testing import seeded_noise
 
@@ -65,11 +66,7 @@ def test_balance_has_a_row_per_column() -> None:
             [0.9, 0.2],
             "1 of 2 standardized differences (a) exceed 0.1 by more than 2 noise",
         ),
-        (
-            [0.2, 0.01],
-            [0.1, 0.0],
-            "not be detected in 1 of 2 columns. After weighting, 0 of 2",
-        ),
+        ([0.2, 0.01], [0.1, 0.0], "not be detected in 1 of 2 columns. After weighting, 0 of 2"),
         ([0.01, 0.01], [0.2, 0.0], "up to 0.010. After weighting, 1 of 2 standardized differences"),
     ],
 )
@@ -85,7 +82,8 @@ def test_balance_says_its_noise_before_it_judges(noise: Any, after: Any, says: s
 
 
 def test_it_promises_what_was_asked_in_the_columns_of_a_fit(what: str) -> None:
-    promise, line = look(what).guarantee, look(what).budget.iloc[0]
+    promise = look(what).guarantee
+    (line,) = look(what).budget.to_dict("records")
     assert promise.kind == "proven"
     assert 0.99 < promise.epsilon <= 1.0
     assert promise.delta == 1e-5
@@ -95,6 +93,7 @@ def test_it_promises_what_was_asked_in_the_columns_of_a_fit(what: str) -> None:
     assert line["stage"] == what
     assert line["rows"] == 1.0
     assert line["rho"] == pytest.approx(0.5 * (line["sensitivity"] / line["noise_sd"]) ** 2)
+    assert line["rho"] == rho_of(1.0, 1e-5, gdp=True) / 1e12, "the whole budget"
 
 
 def test_text_html_and_words(what: str) -> None:

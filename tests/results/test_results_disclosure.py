@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from fit_helpers import private
 from results_fits import BOUNDS, FORMULA, study
 
 import privcausal as pc
@@ -182,13 +181,6 @@ def test_wrong_fields(
     assert not list(tmp_path.iterdir())
     with pytest.raises(CapabilityError, match="a-z, 0-9"):
         fits["rows"].registry(tmp_path / "My record.yaml", **PERSON)
-
-
-def test_test_noise_has_no_papers(tmp_path: Path) -> None:
-    fit = private(FORMULA, study(300), eps=2, base="linear", bounds=BOUNDS, seed=1)
-    for write in (fit.label, lambda: fit.registry(tmp_path / "record.yaml", **PERSON)):
-        with pytest.raises(CapabilityError, match="test noise"):
-            write()
 
 
 def test_sectors_are_the_registrys() -> None:

@@ -11,13 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fit_helpers import made_again, privcate, regress
-from results_fits import (
-    VARIANTS,
-    proven,
-    proven_average,
-    study,
-    variant,
-)
+from results_fits import VARIANTS, proven, proven_average, study, variant
 
 import privcausal as pc
 from privcausal.accounting import epsilon_of
@@ -137,7 +131,8 @@ def test_results_are_frozen(fitted: Any) -> None:
 
 @pytest.mark.slow
 def test_call_reproduces_the_fit() -> None:
-    for name in ("constant effect", "units", "propensity column", "complete", "robust covariance"):
+    names = "constant effect", "units", "propensity column", "complete", "robust covariance"
+    for name in (*names, "on the treated", "in the overlap"):
         fitted = variant(name)
         again = made_again(fitted, study(), seed=11)
         assert again.params.equals(fitted.params), name

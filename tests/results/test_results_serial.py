@@ -138,13 +138,6 @@ def test_a_file_of_a_version_with_other_results_is_refused(
     assert pc.load(tmp_path / "near.json").params.iloc[0] == estimate
 
 
-@pytest.mark.slow
-def test_a_proven_fit_stays_proven(page_of: Any, reloaded: Any) -> None:
-    again = reloaded(proven())
-    assert again.guarantee.kind == "proven"
-    assert page_of(again) == page_of(proven())
-
-
 @pytest.mark.parametrize(("call", "pure"), [(pc.private, False), (pc.privcate, True)])
 def test_a_guarantee_equals_itself_and_that_of_the_file(
     call: Callable[..., Any], pure: bool, reloaded: Any
