@@ -137,8 +137,8 @@ def test_the_full_summary_is_printed(here, capsys):
     assert capsys.readouterr().out == f"{pc.load('fit.json').summary(full=True)}\n"
 
 
-def test_option_objects_are_tables(here, capsys):
-    spec = f"""
+def test_option_objects_are_tables(here):
+    (here / "spec.toml").write_text(f"""
         formula = "recovery ~ programme | age"
         eps = 3
         {BOUNDS}
@@ -146,22 +146,12 @@ def test_option_objects_are_tables(here, capsys):
         name = "dr"
         [base]
         name = "gam"
-        """
-    (here / "spec.toml").write_text(f"{spec}functions = 2")
+        functions = 2
+        """)
     assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
     fit = pc.load("fit.json")
     assert "pc.bases.Gam(functions=2)" in fit.call
     assert fit.plan.learner == "dr"
-    for text, problem in (
-        ("function = 3", "Unknown key 'function'"),
-        ("functions = -1", "Gam(functions=)"),
-    ):
-        (here / "spec.toml").write_text(f"{spec}{text}")
-        assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-        assert problem in capsys.readouterr().err
-    (here / "spec.toml").write_text(spec.replace('"dr"', '"no"'))
-    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-    assert "[learner] in spec.toml requires name: r, dr, s," in capsys.readouterr().err
 
 
 def test_the_bar_is_on_stderr_where_it_is_asked_for(here, capsys):
@@ -206,22 +196,16 @@ def test_fit_passes_every_option_on(here):
 
 @pytest.mark.slow
 def test_fit_passes_the_estimand_on(here, capsys):
-    spec = f"""
+    (here / "spec.toml").write_text(f"""
         formula = "recovery ~ programme | age"
         task = "private"
         estimand = "ATT"
         base = "linear"
-        {BOUNDS}"""
-    (here / "spec.toml").write_text(spec)
+        {BOUNDS}""")
     assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
     assert pc.load("fit.json").params.index.tolist() == ["ATT"]
     assert cli.main(["plan", "spec.toml", "--n", "900"]) == 0
     assert "Plan of a Private Average Treatment Effect on the Treated" in capsys.readouterr().out
-    (here / "spec.toml").write_text(spec.replace("ATT", "LATE"))
-    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-    (here / "spec.toml").write_text(spec.replace("private", "privcate"))
-    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-    assert "Unknown key 'estimand'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -358,21 +342,12 @@ def test_an_output_that_cannot_be_written_is_refused_first(here, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("data.xlsx", CANARY),
-        ("data", CANARY),
-        ("bad.feather", CANARY),
-        ("twice.csv", f"recovery,programme,age,age\n1,1,30,{CANARY}\n"),
-        ("other.csv", f"recovery,programme,years\n1,1,{CANARY}\n"),
-    ],
-)
-def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name, content):
-    (here / name).write_bytes(content.encode("latin-1"))
+@pytest.mark.parametrize("name", ["data.xlsx", "data", "bad.feather"])
+def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name):
+    (here / name).write_text(CANARY)
     assert cli.main(["fit", "ate.toml", name, "--save", "fit.json"]) == 2
     said = capsys.readouterr()
-    assert "DataError" in said.err or "FormulaError" in said.err
+    assert "DataError" in said.err
     assert CANARY not in said.err + said.out
     assert not (here / "fit.json").exists()
 
@@ -544,12 +519,6 @@ def test_an_audit_that_refutes_is_exit_4(here, capsys, monkeypatch):
     assert "CLAIM REFUTED" in capsys.readouterr().out
 
 
-def test_wrong_audits_are_exit_2(here, capsys):
-    (here / "audit.toml").write_text(AUDIT_SPEC.replace("Y = [0, 1]", ""))
-    assert cli.main(["audit", "audit.toml"]) == 2
-    assert "declared domain for 'Y'" in capsys.readouterr().err
-
-
 # -- ledger ----------------------------------------------------------------------------------
 
 
@@ -603,22 +572,8 @@ def test_differences_in_differences_of_a_file(here, capsys, suffix):
     with seeded_noise(1):
         assert cli.main(["fit", "did.toml", f"panel.{suffix}", "--save", "fit.json"]) == 0
     assert abs(pc.load(here / "fit.json").params["ATT"] - 0.4) < 0.2
-    for words in (["plan", "did.toml", "--n", "400"], ["audit", "did.toml"]):
-        assert cli.main(words) == 2
-        assert 'estimand = "ATT"' in capsys.readouterr().err
     staggered = DID.replace("y ~ treated", "y ~ 1").replace("[bounds]", 'cohort = "g"\n[bounds]')
     staggered = staggered.replace("treated = [0, 1]\n", "")
     (here / "did.toml").write_text(staggered + 'g = ["0", "2019"]\n')
     assert cli.main(["plan", "did.toml", "--n", "400"]) == 0
     assert "Plan of a Private Event Study" in capsys.readouterr().out
-    (here / "did.toml").write_text(DID.replace('unit = "id"', ""))
-    assert cli.main(["fit", "did.toml", f"panel.{suffix}"]) == 2
-    assert "did() requires the argument unit" in capsys.readouterr().err
-
-
-def test_a_report_is_html_and_that_is_told_before_the_fit(here, capsys):
-    (here / "spec.toml").write_text(ATE_SPEC + LEDGER)
-    with pytest.raises(SystemExit):
-        cli.main(["fit", "spec.toml", "data.parquet", "--report", "out.docx"])
-    assert "name it 'out.html'" in capsys.readouterr().err
-    assert not (here / "study.db").exists()
