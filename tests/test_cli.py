@@ -356,13 +356,9 @@ def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, KeyboardInterrupt, OSError])
-def test_an_unexpected_error_shows_a_constant_text(here, capsys, monkeypatch, error):
-    @wraps(pc.private)
-    def broken(*_, **__):
-        raise error(f"could not convert string to float: {CANARY}")
-
-    monkeypatch.setattr(pc, "private", broken)
-    assert cli.main(["fit", "ate.toml", "data.parquet"]) == 1
+def test_an_unexpected_error_shows_a_constant_text(here, capsys, broken, error):
+    with broken("api.open_source", error(f"could not convert string to float: {CANARY}")):
+        assert cli.main(["fit", "ate.toml", "data.parquet"]) == 1
     said = capsys.readouterr()
     assert said.err.startswith("privcausal: ") and said.err.count("\n") == 1
     assert CANARY not in said.err and said.out == ""
