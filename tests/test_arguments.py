@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.errors import PrivcausalError, as_plain, is_number
+from privcausal.errors import as_plain, is_number
 from privcausal.testing import seeded_noise
 
 N = 300
@@ -129,22 +129,3 @@ def test_numbers_beyond_floats_do_not_raise() -> None:
     assert np.isnan(as_plain(Decimal("sNaN")))
     assert as_plain(np.bool_(True)) is True
     assert as_plain({"a": (np.int8(1), [np.array(2)])}) == {"a": (1, [2])}
-
-
-REFUSED: dict[str, dict[str, Any]] = {
-    "eps": {"eps": "1"}, "eps of two": {"eps": np.array([1, 2])},
-    "delta": {"delta": Decimal("NaN")},
-    "propensity": {"propensity": np.array([0.5, 0.5])}, "max_rows": {"max_rows": np.float64(1.5)},
-    "dates": {"bounds": {"Y": (datetime.date(2020, 1, 1), datetime.date(2021, 1, 1))}},
-    "spans": {"bounds": {"Y": (np.timedelta64(0, "D"), np.timedelta64(1, "D"))}},
-    "three": {"bounds": {"Y": (Decimal(0), Decimal(1), Decimal(2))}},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_values_are_refused_before_any_charge(name: str, tmp_path: Path) -> None:
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=9)
-    options: dict[str, Any] = {"bounds": BOUNDS, "unit": "v", "max_rows": 10} | REFUSED[name]
-    with pytest.raises(PrivcausalError):
-        pc.private("Y ~ T | x", rows(), ledger=ledger, **options)
-    assert ledger.history.empty

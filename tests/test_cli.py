@@ -137,8 +137,8 @@ def test_the_full_summary_is_printed(here, capsys):
     assert capsys.readouterr().out == f"{pc.load('fit.json').summary(full=True)}\n"
 
 
-def test_option_objects_are_tables(here, capsys):
-    spec = f"""
+def test_option_objects_are_tables(here):
+    (here / "spec.toml").write_text(f"""
         formula = "recovery ~ programme | age"
         eps = 3
         {BOUNDS}
@@ -146,22 +146,12 @@ def test_option_objects_are_tables(here, capsys):
         name = "dr"
         [base]
         name = "gam"
-        """
-    (here / "spec.toml").write_text(f"{spec}functions = 2")
+        functions = 2
+        """)
     assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
     fit = pc.load("fit.json")
     assert "pc.bases.Gam(functions=2)" in fit.call
     assert fit.plan.learner == "dr"
-    for text, problem in (
-        ("function = 3", "Unknown key 'function'"),
-        ("functions = -1", "Gam(functions=)"),
-    ):
-        (here / "spec.toml").write_text(f"{spec}{text}")
-        assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-        assert problem in capsys.readouterr().err
-    (here / "spec.toml").write_text(spec.replace('"dr"', '"no"'))
-    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-    assert "[learner] in spec.toml requires name: r, dr, s," in capsys.readouterr().err
 
 
 def test_the_bar_is_on_stderr_where_it_is_asked_for(here, capsys):
@@ -206,22 +196,16 @@ def test_fit_passes_every_option_on(here):
 
 @pytest.mark.slow
 def test_fit_passes_the_estimand_on(here, capsys):
-    spec = f"""
+    (here / "spec.toml").write_text(f"""
         formula = "recovery ~ programme | age"
         task = "private"
         estimand = "ATT"
         base = "linear"
-        {BOUNDS}"""
-    (here / "spec.toml").write_text(spec)
+        {BOUNDS}""")
     assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
     assert pc.load("fit.json").params.index.tolist() == ["ATT"]
     assert cli.main(["plan", "spec.toml", "--n", "900"]) == 0
     assert "Plan of a Private Average Treatment Effect on the Treated" in capsys.readouterr().out
-    (here / "spec.toml").write_text(spec.replace("ATT", "LATE"))
-    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-    (here / "spec.toml").write_text(spec.replace("private", "privcate"))
-    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-    assert "Unknown key 'estimand'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -324,20 +308,6 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
     ("text", "problem"),
     [
         ('formula = "recovery ~ programme | age"\nepsilon = 1', "Unknown key 'epsilon'"),
-        ('formula = "recovery ~ programme | age"\nepsilon = 1', "delta, eps, formula"),
-        ("eps = 1", "Write formula ="),
-        ("formula = 3", "Write formula ="),
-        ('task = "fit"', "task must be one of privcate, private"),
-        ('task = ["private"]', "task must be one of"),
-        (f'task = "private"\nlearner = "dr"\n{SPEC}', "Unknown key 'learner'"),
-        (f'queries = "points"\n{SPEC}', "Unknown key 'queries'"),
-        (f'data = "data.csv"\n{SPEC}', "Unknown key 'data'"),
-        (SPEC.replace("eps = 2.0", "eps = 2000-01-01"), "BudgetError"),
-        (SPEC + "complete = true", "above [bounds]"),
-        (f"shares = 3\n{SPEC}", "shares belongs in the table [control]"),
-        (SPEC + "[control]\nshares = 3", "shares= must be a dict"),
-        (f"control = 3\n{SPEC}", "Write [control]"),
-        (SPEC + "[control]\ntea = 3", "Unknown key 'tea'"),
         (f'ledger = "study.db"\n{SPEC}', "Write [ledger]"),
         (SPEC + LEDGER + "cap = 1", "Unknown key 'cap'"),
         (SPEC + "[ledger]\npath = 'l.db'\neps = 1", "requires path (text), dataset and eps"),
@@ -363,26 +333,6 @@ def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
     assert "UTF-8" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["fit", "no.toml", "data.csv"], "there is no file 'no.toml'"),
-        (["fit", "ate.toml", "no.csv"], "there is no file 'no.csv'"),
-        (["fit", "ate.toml", "data.csv", "--save", "no/fit.json"], "existing folder"),
-        (["fit", "ate.toml", "data.csv", "--report", "."], "existing folder"),
-        (["fit", "ate.toml", "data.csv", "--summary", "pdf"], "invalid choice"),
-        (["demo", "--rows", "many"], "invalid int"),
-        (["report", "no.json", "out.html"], "there is no file"),
-        (["audit", "no.toml"], "there is no file 'no.toml'"),
-    ],
-)
-def test_bad_arguments_are_exit_2_before_anything_is_read(here, capsys, words, problem):
-    with pytest.raises(SystemExit) as leave:
-        cli.main(words)
-    assert leave.value.code == 2
-    assert problem in capsys.readouterr().err
-
-
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser may write anywhere")
 def test_an_output_that_cannot_be_written_is_refused_first(here, capsys):
     (here / "old.json").write_text("")
@@ -392,40 +342,12 @@ def test_an_output_that_cannot_be_written_is_refused_first(here, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--rows", "0"], ["--eps", "nan"], ["--eps", "-1"]])
-def test_bad_numbers_of_the_demo_are_exit_2(here, capsys, words):
-    assert cli.main(["demo", *words]) == 2
-    assert not (here / "report.html").exists()
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "privcausal fit", "version": 9}'])
-def test_a_file_that_is_no_fit_is_exit_2(here, capsys, text):
-    (here / "fit.json").write_text(text)
-    assert cli.main(["report", "fit.json", "out.html"]) == 2
-    assert "DataError" in capsys.readouterr().err
-    assert not (here / "out.html").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("data.xlsx", CANARY),
-        ("data", CANARY),
-        ("bad.parquet", CANARY),
-        ("bad.feather", CANARY),
-        ("empty.csv", ""),
-        ("head.csv", "recovery,programme,age\n"),
-        ("ragged.csv", f"recovery,programme,age\n1,1,30\n2,0,{CANARY},4\n"),
-        ("latin.csv", f"recovery,programme,age\n1,1,{CANARY}\xe9\n"),
-        ("twice.csv", f"recovery,programme,age,age\n1,1,30,{CANARY}\n"),
-        ("other.csv", f"recovery,programme,years\n1,1,{CANARY}\n"),
-    ],
-)
-def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name, content):
-    (here / name).write_bytes(content.encode("latin-1"))
+@pytest.mark.parametrize("name", ["data.xlsx", "data", "bad.feather"])
+def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name):
+    (here / name).write_text(CANARY)
     assert cli.main(["fit", "ate.toml", name, "--save", "fit.json"]) == 2
     said = capsys.readouterr()
-    assert "DataError" in said.err or "FormulaError" in said.err
+    assert "DataError" in said.err
     assert CANARY not in said.err + said.out
     assert not (here / "fit.json").exists()
 
@@ -434,13 +356,9 @@ def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name, content)
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, KeyboardInterrupt, OSError])
-def test_an_unexpected_error_shows_a_constant_text(here, capsys, monkeypatch, error):
-    @wraps(pc.private)
-    def broken(*_, **__):
-        raise error(f"could not convert string to float: {CANARY}")
-
-    monkeypatch.setattr(pc, "private", broken)
-    assert cli.main(["fit", "ate.toml", "data.parquet"]) == 1
+def test_an_unexpected_error_shows_a_constant_text(here, capsys, broken, error):
+    with broken("api.open_source", error(f"could not convert string to float: {CANARY}")):
+        assert cli.main(["fit", "ate.toml", "data.parquet"]) == 1
     said = capsys.readouterr()
     assert said.err.startswith("privcausal: ") and said.err.count("\n") == 1
     assert CANARY not in said.err and said.out == ""
@@ -597,14 +515,6 @@ def test_an_audit_that_refutes_is_exit_4(here, capsys, monkeypatch):
     assert "CLAIM REFUTED" in capsys.readouterr().out
 
 
-def test_wrong_audits_are_exit_2(here, capsys):
-    assert cli.main(["audit", "--fits"]) == 2
-    assert "requires a spec file" in capsys.readouterr().err
-    (here / "audit.toml").write_text(AUDIT_SPEC.replace("Y = [0, 1]", ""))
-    assert cli.main(["audit", "audit.toml"]) == 2
-    assert "declared domain for 'Y'" in capsys.readouterr().err
-
-
 # -- ledger ----------------------------------------------------------------------------------
 
 
@@ -658,22 +568,8 @@ def test_differences_in_differences_of_a_file(here, capsys, suffix):
     with seeded_noise(1):
         assert cli.main(["fit", "did.toml", f"panel.{suffix}", "--save", "fit.json"]) == 0
     assert abs(pc.load(here / "fit.json").params["ATT"] - 0.4) < 0.2
-    for words in (["plan", "did.toml", "--n", "400"], ["audit", "did.toml"]):
-        assert cli.main(words) == 2
-        assert 'estimand = "ATT"' in capsys.readouterr().err
     staggered = DID.replace("y ~ treated", "y ~ 1").replace("[bounds]", 'cohort = "g"\n[bounds]')
     staggered = staggered.replace("treated = [0, 1]\n", "")
     (here / "did.toml").write_text(staggered + 'g = ["0", "2019"]\n')
     assert cli.main(["plan", "did.toml", "--n", "400"]) == 0
     assert "Plan of a Private Event Study" in capsys.readouterr().out
-    (here / "did.toml").write_text(DID.replace('unit = "id"', ""))
-    assert cli.main(["fit", "did.toml", f"panel.{suffix}"]) == 2
-    assert "did() requires the argument unit" in capsys.readouterr().err
-
-
-def test_a_report_is_html_and_that_is_told_before_the_fit(here, capsys):
-    (here / "spec.toml").write_text(ATE_SPEC + LEDGER)
-    with pytest.raises(SystemExit):
-        cli.main(["fit", "spec.toml", "data.parquet", "--report", "out.docx"])
-    assert "name it 'out.html'" in capsys.readouterr().err
-    assert not (here / "study.db").exists()

@@ -143,8 +143,7 @@ def twin(fit: Any, formula: str, frame: pd.DataFrame) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "seed",
-    [*range(0, 112, 2), *(pytest.param(s, marks=pytest.mark.slow) for s in range(112, 560))],
+    "seed", [*range(0, 112, 2), *(pytest.param(s, marks=pytest.mark.slow) for s in range(112, 560))]
 )
 def test_without_noise_a_call_is_refused_or_exact(seed: int) -> None:
     call, formula, frame, options = drawn(seed)

@@ -14,13 +14,12 @@ from fit_helpers import private, privcate
 import privcausal as pc
 from privcausal.accounting import PICO
 from privcausal.testing import seeded_noise
-from privcausal.vault import passes
 
 SPLITS = ("full", "disjoint", "crossfit")
 FORMULA = "Y ~ T | X1 + C(G) | X2"
 BOUNDS = {"Y": (-2, 3), "X1": (-1, 1), "X2": (0, 10), "G": ["a", "b", "c"]}
 GROUPS = ["G", "X1 >= 0"]
-SMALL, BATCH = 300, 97
+SMALL = 300
 
 
 @lru_cache
@@ -94,11 +93,11 @@ class Contract:
 
     @pytest.mark.sample(2)
     def test_batch_size_does_not_matter(
-        self, fitted: Any, learner: Any, base: Any, split: str, monkeypatch: Any, tmp_path: Any
+        self, fitted: Any, learner: Any, base: Any, split: str, limits: Any, tmp_path: Any
     ) -> None:
-        monkeypatch.setattr(passes, "BATCH", BATCH)
         control = pc.Control(split=split)
-        again = fit(learner, base, study(), control=control, groups=GROUPS, seed=7)
+        with limits(BATCH=97):
+            again = fit(learner, base, study(), control=control, groups=GROUPS, seed=7)
         fitted.save(tmp_path / "one.json")
         again.save(tmp_path / "other.json")
         assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()

@@ -17,19 +17,12 @@ from fit_helpers import privcate, seedable
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import (
-    BudgetError,
-    CapabilityError,
-    DataError,
-    LedgerError,
-    SchemaError,
-)
+from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import ADUM, TM
 from privcausal.estimators.published import PrintedLoss
 from privcausal.features.basis import Polynomials
 from privcausal.inference.cells import bound, by_bound, fine
 from privcausal.request.partition import Coordinates
-from privcausal.request.plan import Stage
 from privcausal.request.schema import Schema
 from privcausal.vault import Outcome
 
@@ -156,10 +149,6 @@ def visits(n: int = 4000, seed: int = 0) -> pd.DataFrame:
 
 def test_logistic_regressions_by_objective_perturbation(tmp_path: Path, reloaded: Any) -> None:
     """Published, not proven: every output says so, and only a ledger that takes such is charged."""
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5, delta=0)
-    with pytest.raises(LedgerError, match="allow_published"):
-        printed(ledger=ledger)
-    assert ledger.history.empty
     willing = pc.Ledger(tmp_path / "p.db", "study", eps=5, delta=0, allow_published=True)
     made = printed(eps=0.7, ledger=willing, formula="Y ~ T | X + G")
     assert willing.spent.epsilon == pytest.approx(0.7)
@@ -390,9 +379,6 @@ def test_a_table_as_snowflake_returns_it_gives_the_same_fit() -> None:
     with testing.seeded_noise(1):
         found = pc.from_cells(upper, ["a", "b"], outcome=(0, 1), eps=1)
     pd.testing.assert_frame_equal(found.cells, known.cells)
-    mixed = plain.assign(sum=pd.Series([90.5, 20, 50, 100], dtype=object))
-    with pytest.raises(DataError, match="Objects must be int or Decimal"):
-        pc.from_cells(mixed, ["a", "b"])
 
 
 def test_a_noisy_table_is_post_processed(reloaded: Any) -> None:
@@ -413,13 +399,6 @@ def test_what_an_exact_table_takes_for_granted_is_said() -> None:
     proviso = "assumes that each row was counted once, with its outcome clipped to its bounds"
     assert proviso in pc.from_cells(table(), ["a", "b"]).guarantee.statement
     assert proviso not in fit().guarantee.statement
-
-
-def test_a_budget_too_small_to_be_divided_is_refused() -> None:
-    with pytest.raises(BudgetError, match="is too small"):
-        Stage("b", 0)
-    with pytest.raises(BudgetError, match="no budget"):
-        fit("r", control=pc.Control(shares={"average": 1e-13}))
 
 
 def test_a_plan_that_protects_units_has_no_sql() -> None:
@@ -448,9 +427,6 @@ def test_adum_as_printed(tmp_path: Path, reloaded: Any) -> None:
     found = exact.predict({"X": GRID})["estimate"].to_numpy()
     assert found == pytest.approx(same.predict({"X": GRID})["estimate"].to_numpy(), abs=1e-6)
 
-    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5, delta=0)
-    with pytest.raises(LedgerError, match="allow_published"):
-        pc.paper.adum(FORMULA, frame, ledger=ledger, **options)
     real = pc.paper.adum(FORMULA, frame, **options)
     assert real.guarantee.kind == "published"
     assert "2.667 times the stated epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
@@ -462,10 +438,6 @@ def test_adum_as_printed(tmp_path: Path, reloaded: Any) -> None:
     assert again.guarantee == real.guarantee
     assert "Algorithm 1" in again.guarantee.statement
     assert "CLAIMED, NOT PROVEN" in str(again.summary())
-    with pytest.raises(
-        SchemaError, match=r"^pc\.paper\.adum cannot estimate bounds.*'region'[^;]*$"
-    ):
-        pc.paper.adum(FORMULA, frame, bounds={"Y": (4, 10)})
     real.report(tmp_path / "report.html")
 
 
@@ -535,8 +507,6 @@ def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
     look.plot("qini")
     with pytest.raises(BudgetError):
         made.uplift(study(seed=3), eps=0.5, ledger=ledger)
-    with pytest.raises(DataError, match="not in the data"):
-        made.uplift(study().drop(columns="X"), eps=1)
 
 
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "tm", "dpcate", "auto"])
@@ -552,11 +522,6 @@ def test_uplift_of_effects_without_cells(learner: str) -> None:
 
 
 def test_uplift_without_an_order_is_refused() -> None:
-    constant = fit("r", formula="Y ~ T", propensity=0.5)
-    with pytest.raises(CapabilityError, match="no effect at other points"):
-        constant.uplift(study(), eps=1)
-    with pytest.raises(CapabilityError, match="one probability"):
-        fit("tm").uplift(study(), eps=1)
     flat = fit("r", study().assign(Y=0.0), propensity=0.5, exact=True)
     with pytest.raises(CapabilityError, match="same for all rows"):
         flat.uplift(study(), eps=1)
@@ -618,19 +583,3 @@ def test_wide_bounds_of_whole_numbers_make_no_list_of_them() -> None:
     frame = pd.DataFrame({"Y": [0.0, 1.0] * 50, "T": [0, 0, 1, 1] * 25, "X": np.arange(100)})
     bounds = {"Y": (0, 1), "X": (0, 10**15)}
     assert len(pc.privcate(FORMULA, frame, learner="adum", bounds=bounds).cells) > 2
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: ADUM(partition="kmeans", cells=10_001),
-        lambda: ADUM(partition="kmeans", rounds=1001),
-        lambda: fit(TM(degree=12), study(40), "Y ~ T | " + " + ".join(["X"] * 2 + ["G"]), bounds={
-            "Y": (0, 1), "X": (0, 1), "G": [f"g{i}" for i in range(990)]}),
-    ],
-    ids=["clusters", "rounds", "polynomials"],
-)  # fmt: skip
-def test_sizes_that_would_not_fit_are_refused_when_planned(make: Any) -> None:
-    text = r"1 to 10000\.$|1 to 1000\.$|more than 1,000 columns"
-    with pytest.raises(CapabilityError, match=text):
-        make()

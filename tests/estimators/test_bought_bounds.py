@@ -103,11 +103,6 @@ def test_bounds_cost_little_where_no_tail_is_heavy() -> None:
     assert bought[1] - bought[0] < 2 * (declared[1] - declared[0])
 
 
-def test_without_a_condition_on_tails_an_outcome_has_declared_bounds() -> None:
-    with pytest.raises(SchemaError, match=r"requires declared outcome bounds.*'Y'"):
-        pc.private("Y ~ T", study(rare, 100, 1), eps=1, control=pc.Control(tails="any"))
-
-
 @pytest.mark.parametrize("kind", [int, float])
 def test_a_dummy_whose_ones_noise_hides_is_a_dummy(kind: type) -> None:
     """12 ones in 600 rows at eps = 1: the coefficient is in the unit of the others."""

@@ -15,7 +15,6 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 import privcausal as pc
-from privcausal.errors import SchemaError
 from privcausal.estimators.averages import cluster_cap, correction
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -94,23 +93,18 @@ def test_clusters_larger_than_declared_are_seen(call: str, clusters: int, size: 
         assert found.bse.iloc[-1] > (1 if larger else 0.7) * known
 
 
-PERIODS: dict[str, Any] = {"unit": "id", "time": "year", "periods": (2019, 2020)}
-
-
 def test_changes_have_the_errors_of_statsmodels() -> None:
     """A difference in differences is a difference in means of the units' changes."""
     after = villages("cluster").assign(year=2020).rename_axis("id").reset_index()
     before = after.assign(year=2019, T=0, Y=np.random.default_rng(1).random(len(after)))
     rows, bounds = pd.concat([before, after]), {"Y": (-6, 9)}
     with zero_noise():
-        found = pc.did("Y ~ T", rows, **PERIODS, bounds=bounds, control=clustered())
+        at = {"unit": "id", "time": "year", "periods": (2019, 2020)}
+        found = pc.did("Y ~ T", rows, **at, bounds=bounds, control=clustered())
     expected = by_statsmodels(after.assign(Y=after["Y"] - before["Y"]))
     rest = (len(after) - 2) / (len(after) - 1)
     assert found.params["ATT"] == pytest.approx(expected.params["T"], abs=1e-4)
     assert found.bse["ATT"] == pytest.approx(expected.bse["T"] * rest**0.5, rel=1e-4)
-    by_year = pc.Control(cluster="year", max_cluster_rows=5)
-    with pytest.raises(SchemaError, match="the time"):
-        pc.did("Y ~ T", rows, **PERIODS, bounds=bounds, control=by_year)
 
 
 @pytest.mark.parametrize("assigned", ["cluster", "row"])
@@ -192,19 +186,6 @@ def test_a_weighted_regression_has_the_errors_of_statsmodels() -> None:
     expected = model.fit(cov_type="cluster", cov_kwds=kwds).bse
     errors = expected * np.sqrt((len(data) - 3) / (len(data) - 1))
     np.testing.assert_allclose(found.bse, errors[found.bse.index], rtol=0.01)
-
-
-def test_files_give_the_errors_of_frames(tmp_path: Any) -> None:
-    """Clusters are numbers here, which a CSV file holds as texts."""
-    data = villages("cluster").assign(village=lambda d: d["village"].str[1:].astype(int))
-    data.to_csv(tmp_path / "rows.csv", index=False)
-    data.to_parquet(tmp_path / "rows.parquet")
-    with zero_noise():
-        want = fit(data).bse.iloc[0]
-        for name in ("rows.csv", "rows.parquet"):
-            assert fit(tmp_path / name, bounds=BOUNDS | {"T": [0, 1]}).bse.iloc[0] == pytest.approx(
-                want, rel=1e-12
-            )
 
 
 def test_every_test_of_few_clusters_uses_students_t() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,6 @@ import statsmodels.formula.api as smf
 from fit_helpers import private
 
 import privcausal as pc
-from privcausal.errors import CapabilityError
-from privcausal.estimators import DifferenceInMeans, Private, for_average
-from privcausal.request.formula import CausalFormula
-from privcausal.request.request import Budget, Request
-from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-3, 7), "G": ["a", "b"], "X": (0, 1)}
@@ -86,12 +80,6 @@ def test_means_are_those_of_the_arms() -> None:
     for arm, (mean, error) in enumerate(zip(arms.mean(), arms.sem(), strict=True)):
         assert fit.params[f"E[Y({arm})]"] == pytest.approx(mean, rel=GRID, abs=GRID)
         assert fit.bse[f"E[Y({arm})]"] == pytest.approx(error, rel=1e-5)
-
-
-def test_means_that_would_widen_the_ate_are_refused() -> None:
-    for options in ({"bounds": BOUNDS}, {"bounds": {"X": (0, 1)}}):
-        with pytest.raises(CapabilityError, match="'Y ~ T', where means are free"):
-            pc.private("Y ~ T | X", trial(), estimand="means", **options)
 
 
 def test_groups_are_the_same_within() -> None:
@@ -195,28 +183,6 @@ def test_an_arm_too_small_to_see_is_told_of() -> None:
     assert "Noise hides how many rows one treatment arm has" in fit.alerts["arm"]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda frame, **options: pc.private("Y ~ T", frame, **options),
-        lambda frame, **options: pc.private("Y ~ T | X", frame, **options),
-        lambda frame, **options: pc.regress("Y ~ T + X", frame, **options),
-        lambda frame, **options: pc.privcate("Y ~ T | X", frame, **options),
-        lambda frame, **options: pc.privcate("Y ~ T | X", frame, learner="tm", **options),
-    ],
-)
-def test_a_fit_of_20_rows_is_refused_before_the_charge(
-    call: Callable[..., Any], tmp_path: Path
-) -> None:
-    """Two groups have at most 3 noise sds of rows each: noise hides all possible effects."""
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=9)
-    frame = trial(20).assign(X=0.5)
-    bounds = {**BOUNDS, "X": (0, 1), "T": [0, 1]}
-    with pytest.raises(pc.BudgetError, match="too few rows to compare any two groups"):
-        call(frame, eps=0.5, bounds=bounds, ledger=ledger)
-    assert ledger.history.empty
-
-
 # -- what it shows -----------------------------------------------------------------------------
 
 
@@ -253,30 +219,14 @@ def test_under_add_remove_the_count_is_noisy() -> None:
 # -- what is chosen, and what is refused -----------------------------------------------------
 
 
-def request(formula: str, **options: Any) -> Request:
-    parsed = CausalFormula.parse(formula, ["Y", "T", "X", "P"])
-    return Request(parsed, Schema({"P": (0.2, 0.7)}), Budget(1.0), estimand="ATE", **options)
-
-
 def test_a_known_number_changes_nothing_and_a_column_weighs() -> None:
-    assert isinstance(for_average(request("Y ~ T")), DifferenceInMeans)
-    assert isinstance(for_average(request("Y ~ T", propensity=0.3)), DifferenceInMeans)
-    assert isinstance(for_average(request("Y ~ T", propensity="P")), Private)
-    assert isinstance(for_average(request("Y ~ T | X")), Private)
-    assert isinstance(for_average(request("Y ~ T | 1 | X")), Private)
     frame = trial()
     plain, known = noiseless(frame), noiseless(frame, propensity=0.3)
     assert known.ate.equals(plain.ate)
-
-
-def test_there_are_no_nuisances() -> None:
-    fit = noiseless(trial())
-    with pytest.raises(CapabilityError, match="no nuisance models"):
-        _ = fit.nuisances
-    with pytest.raises(CapabilityError, match="released no propensity"):
-        fit.overlap(trial(), eps=1)
-    with pytest.raises(CapabilityError, match="no covariates"):
-        fit.balance(trial(), eps=1)
+    weighed = noiseless(frame.assign(P=0.3), propensity="P", bounds=BOUNDS | {"P": (0.2, 0.7)})
+    adjusted = noiseless(frame, "Y ~ T | X"), noiseless(frame, "Y ~ T | 1 | X")
+    assert {fit.plan.learner for fit in (plain, known)} == {"difference"}
+    assert {fit.plan.learner for fit in (weighed, *adjusted)} == {"private"}
 
 
 def test_the_ledger_holds_both_releases(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from fit_helpers import made_again, missed, private
+from fit_helpers import missed, private
 from learners_contract import SPLITS
 from textbook import textbook
 
@@ -291,13 +291,6 @@ def test_a_fit_says_what_it_estimates(estimand: str, page_of: Any, reloaded: Any
     assert again.params.equals(fitted.params)
     assert str(again.summary(full=True)) == text
     assert TITLES[estimand].strip() in page_of(fitted)
-
-
-@pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_the_call_reproduces_the_fit(estimand: str) -> None:
-    fitted = fit(estimand, study(500), seed=1)
-    assert ("estimand=" in fitted.call) == (estimand != "ATE")
-    assert made_again(fitted, study(500), seed=1).params.equals(fitted.params)
 
 
 @pytest.mark.slow

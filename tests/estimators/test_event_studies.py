@@ -180,26 +180,6 @@ def test_the_intervals_cover() -> None:
     assert np.median(z) < 1.0
 
 
-@pytest.mark.slow
-def test_every_source_gives_the_same_bytes(tmp_path: Path) -> None:
-    import duckdb
-    import polars as pl
-
-    frame = mpdta().sample(frac=1.0, random_state=1)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    sources = {
-        "memory": frame, "Parquet": tmp_path / "rows.parquet", "CSV": tmp_path / "rows.csv",
-        "DuckDB": duckdb.connect().from_df(frame), "polars": pl.from_pandas(frame).lazy(),
-    }  # fmt: skip
-    found = {}
-    for name, data in sources.items():
-        with seeded_noise(4):
-            study(data, eps=8).save(tmp_path / "fit.json")
-        found[name] = (tmp_path / "fit.json").read_bytes()
-    assert len(set(found.values())) == 1
-
-
 def test_twice_the_epsilon_that_a_refusal_names_gives_estimates() -> None:
     """Of 500 units the smaller cohort has 131; detection needs 63, at a noise sd of 21."""
     with pytest.raises(pc.BudgetError, match="For 4 cohorts of equal size") as refused:
@@ -209,26 +189,6 @@ def test_twice_the_epsilon_that_a_refusal_names_gives_estimates() -> None:
     with seeded_noise(1):
         fit = study(mpdta(), eps=2 * float(enough[1]))
     assert fit.tidy()["estimate"].notna().any()
-
-
-def test_results_without_nuisances_and_other_calls() -> None:
-    fit = noisy(eps=8)
-    for name in ("sensitivity", "overlap", "balance"):
-        with pytest.raises(PrivcausalError, match="aggregate"):
-            getattr(fit, name)()
-    with pytest.raises(PrivcausalError, match="aggregate"):
-        _ = fit.ate
-    with pytest.raises(PrivcausalError, match="one of"):
-        fit.aggregate("group")
-    with pytest.raises(PrivcausalError, match="require cohort= and unit="):
-        pc.plan("lemp ~ 1", n=500, time="year", periods=[2003, 2004])
-    with pytest.raises(PrivcausalError, match="requires cohort"):
-        pc.audit("Y ~ T", learner="did", bounds={"Y": (0, 1)}, unit="id", time="year")
-    two = study(
-        mpdta(), eps=8, periods=[2003, 2004], bounds={**BOUNDS, "first.treat": ["0", "2004"]}
-    )
-    with pytest.raises(PrivcausalError, match="before its treatment"):
-        two.pretrends()
 
 
 YEARS, FIRST = np.arange(2003, 2008), np.array([0, 2004, 2006, 2007])
@@ -348,21 +308,6 @@ def test_an_event_study_is_planned() -> None:
     assert "interval of the overall effect" in text
     assert "50% of the outcome's variance is constant within units" in text
     assert "each id has one row in each period" in text
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"cohort": None}, "require cohort="), ({"max_rows": 2}, "without learner="),
-        ({"estimand": "ATT"}, "without learner="), ({"learner": "r"}, "without learner="),
-        ({"weights": "w"}, "without learner="), ({"propensity": 0.5}, "without learner="),
-        ({"groups": ["g"]}, "no groups="),
-        ({"like": pd.DataFrame({"Y": [1.0]})}, "without learner="),
-    ],
-)  # fmt: skip
-def test_what_a_plan_of_an_event_study_refuses(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(PrivcausalError, match=told):
-        pc.plan("Y ~ 1", n=500, bounds=SHAPE, **{**PLANNED, **options})
 
 
 @pytest.mark.parametrize(

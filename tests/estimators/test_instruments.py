@@ -15,9 +15,7 @@ from fit_helpers import private
 from scipy.stats import chi2, norm
 from textbook import textbook
 
-import privcausal as pc
 from privcausal import vault
-from privcausal.errors import CapabilityError
 from privcausal.estimators.slopes import instrument_tests, late_limits, late_set
 from privcausal.inference.averages import AverageEstimate
 from privcausal.request.formula import late_terms
@@ -214,17 +212,6 @@ def test_tests_of_instruments() -> None:
     assert tests.p_zero == pytest.approx(chi2.sf(100, 2), rel=1e-6)
     assert tests.p_agree > 0.9
     assert instrument_tests(estimate([1.0, -1.0, 1.0, 1.0], [0.1] * 4)).p_agree < 1e-6
-
-
-def test_other_estimands_have_no_set() -> None:
-    found = fit(study(500), "Y ~ Z1 | A", estimand="ATE", seed=1)
-    with pytest.raises(CapabilityError, match="requires estimand='LATE'"):
-        found.confidence_set()
-
-
-def test_several_instruments_have_no_plan() -> None:
-    with pytest.raises(CapabilityError, match="A plan assumes one instrument"):
-        pc.plan(FORMULA, n=1000, eps=1, bounds=BOUNDS, estimand="LATE")
 
 
 def test_scores_stay_in_their_bound() -> None:

@@ -49,13 +49,17 @@ def fit(learner: Any, data: Any = None, **options: Any) -> Any:
     return pc.paper.two_stage(FORMULA, study(4000) if data is None else data, learner, **options)
 
 
+def gap(found: Any) -> float:
+    """The mean distance from the effect at new points."""
+    new = study(500, seed=3)
+    return float(np.abs(found.predict(new)["estimate"] - tau(new["X1"], new["G"])).mean())
+
+
 @pytest.mark.parametrize("transform", ["dr", "r"])
 def test_finds_the_effect_of_a_linear_study(transform: str) -> None:
     found = fit(option(transform=transform))
-    new = study(500, seed=3)
-    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
-    assert np.abs(gap).mean() < 0.05
-    assert found.predict(new)["conf_low"].isna().all()  # it came without a law of its error
+    assert gap(found) < 0.05
+    assert found.predict(study(9))["conf_low"].isna().all()  # it came without a law of its error
 
 
 def test_one_stage_gives_a_constant() -> None:
@@ -139,9 +143,8 @@ def four(**options: Any) -> TwoStage:
 
 def test_four_first_stages_find_the_effect() -> None:
     """The transform is that of "dr", so k = 4 must do as well as k = 2 (rows for it: as many)."""
-    found, new = fit(four()), study(500, seed=3)
-    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
-    assert np.abs(gap).mean() < 0.07
+    found = fit(four())
+    assert gap(found) < 0.07
     assert [stage.query for stage in found.plan.stages[:-1]] == ["e", "mu", "v", "w"]
     assert set(found.nuisances) == {"propensity", "outcome", "mu0", "mu1"}
 
@@ -232,20 +235,19 @@ def test_one_and_no_first_stage() -> None:
         return y * (t - first["e"]) / (first["e"] * (1 - first["e"]))
 
     one = {"mu": FirstStage(Means(), with_treatment=True)}
-    new = study(500, seed=3)
-    truth = tau(new["X1"], new["G"])
     found = fit(TwoStage(Means(), first=one, transform=plug_in, target_bounds=(-5, 5)))
     assert len(SEEN) == 2
     # one coefficient of the treatment: the outcome's regression knows the average effect alone
-    assert found.predict(new)["estimate"].mean() == pytest.approx(truth.mean(), abs=0.05)
+    new = study(500, seed=3)
+    truth = tau(new["X1"], new["G"]).mean()
+    assert found.predict(new)["estimate"].mean() == pytest.approx(truth, abs=0.05)
     with pytest.raises(pc.CapabilityError, match="no nuisance models"):
         _ = found.nuisances
     none = TwoStage(Means(), first={}, transform=weighted, target_bounds=(-10, 10))
     data, coin = study(20_000), np.random.default_rng(1).integers(0, 2, 20_000)
     trial = data.assign(T=coin, Y=data["Y"] + (coin - data["T"]) * tau(data["X1"], data["G"]))
-    found = fit(none, trial, propensity=0.5)
+    assert gap(fit(none, trial, propensity=0.5)) < 0.05
     assert [len(call["x"]) for call in SEEN] == [20_000]
-    assert np.abs(found.predict(new)["estimate"] - truth).mean() < 0.05
 
 
 def test_a_known_propensity_takes_no_rows() -> None:
@@ -261,12 +263,6 @@ def test_the_ledger_is_charged_what_is_declared_to_the_last_digit() -> None:
     """A delta that passes what was asked for by less than is refused is still paid."""
     found = fit(option(effect=Means((1.0, 1e-5 * (1 + 9e-7)))))
     assert 10_000_009 <= found.plan.delta <= 10_000_010
-
-
-def test_declaring_more_than_was_asked_is_refused() -> None:
-    with pytest.raises(pc.BudgetError, match="declare"):
-        fit(option(outcome=Means((2.0, 1e-5))))
-    assert not SEEN
 
 
 def test_test_noise_guarantees_nothing() -> None:
@@ -331,8 +327,6 @@ def test_paper_mode_clips_only_if_asked(learner: str) -> None:
         assert ("clip=True" in fit_.call) == clip
     width = BOUNDS["Y"][1] - BOUNDS["Y"][0]
     assert found[True] <= width < found[False]
-    with pytest.raises(pc.CapabilityError, match="clip must be True or False"):
-        pc.paper.dpebm(FORMULA, data, bounds=BOUNDS, clip=0.1)
 
 
 @pytest.mark.slow
@@ -350,48 +344,10 @@ def test_paper_mode_draws_its_shapes() -> None:
 # -- bad input -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"effect": None}, "requires effect"),
-        ({"outcome": None}, "requires effect"),
-        ({"effect": Means}, "must be an object"),
-        ({"effect": object()}, "must be an object"),
-        ({"effect": Means("lots")}, "guarantee"),
-        ({"effect": Means((1.0,))}, "guarantee"),
-        ({"transform": "x"}, "'dr', 'r', 's'"),
-        ({"sample_shares": (0.5, 0.5)}, "3 numbers"),
-        ({"sample_shares": (0.5, 0.5, 0.5)}, "sum to 1"),
-        ({"sample_shares": (0.0, 0.5, 0.5)}, "above 0"),
-        ({"target_bounds": (1, 0)}, "lo < hi"),
-        ({"first": {}}, "requires a function as transform="),
-        ({"first": {}, "transform": squares, "target_bounds": (0, 1)}, "replaces propensity="),
-    ],
-)
-def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(pc.CapabilityError, match=text):
-        option(**options)
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: FirstStage(Means), "must be an object"),
-        (lambda: FirstStage(Means(), "Y"), "'outcome', 'treatment', or a function"),
-        (lambda: FirstStage(Means(), squares), "target_bounds"),
-        (lambda: FirstStage(Means(), target_bounds=(0, 1)), "target_bounds"),
-        (lambda: FirstStage(Means(), squares, target_bounds=(1, 0)), "lo < hi"),
-        (lambda: FirstStage(Means(), "treatment", with_treatment=True), "does not support"),
-        (lambda: four(first={"a b": FirstStage(Means())}), "must map names"),
-        (lambda: four(first={"a": Means()}), "must map names"),
-        (lambda: four(first={"a": FirstStage(Means(), with_treatment=True),
-                             "a1": FirstStage(Means())}), "the same name"),
-        (lambda: four(sample_shares=(0.25, 0.25, 0.5)), "5 numbers"),
-    ],
-)  # fmt: skip
-def test_first_stages_check_themselves(make: Any, text: str) -> None:
-    with pytest.raises(pc.CapabilityError, match=text):
-        make()
+@pytest.mark.parametrize("guarantee", ["lots", (1.0,)])
+def test_a_guarantee_is_two_numbers_or_a_trade_off(guarantee: Any) -> None:
+    with pytest.raises(pc.CapabilityError, match="guarantee"):
+        option(effect=Means(guarantee))
 
 
 @pytest.mark.parametrize(
@@ -407,14 +363,6 @@ def test_calls_it_does_not_cover(options: dict[str, Any], error: Any, text: str)
     with pytest.raises(error, match=text):
         fit(option(), **options)
     assert not SEEN
-
-
-def test_the_published_learners_are_named() -> None:
-    for learner in ("t", "x", option()):
-        with pytest.raises(pc.CapabilityError, match="'dr', 'r', 's'"):
-            pc.paper.dpebm(FORMULA, study(100), learner=learner, bounds=BOUNDS)
-    with pytest.raises(pc.CapabilityError, match="TwoStage"):
-        pc.paper.two_stage(FORMULA, study(100), "dr", bounds=BOUNDS)
 
 
 def test_what_is_declared_is_asked_for_by_its_own_call() -> None:
@@ -491,9 +439,7 @@ def declared(estimator: Any) -> Any:
 def test_estimators_of_scikit_learn_get_columns_and_targets_in_fixed_ranges(transform: str) -> None:
     made = {"effect": declared(Plain()), "outcome": declared(Plain())}
     found = fit(option(**made, propensity=declared(PlainClassifier()), transform=transform))
-    new = study(500, seed=3)
-    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
-    assert np.abs(gap).mean() < 0.05
+    assert gap(found) < 0.05
     for call in SEEN:
         assert 0 <= call["x"].min() <= call["x"].max() <= 1
         assert -1 <= call["target"].min() <= call["target"].max() <= 1
@@ -519,11 +465,6 @@ def test_a_declared_estimator_checks_itself() -> None:
     for stage in ("effect", "outcome"):
         with pytest.raises(pc.CapabilityError, match="PlainClassifier is a classifier"):
             option(**{stage: declared(PlainClassifier())})
-    for wrong in (Plain, object()):
-        with pytest.raises(pc.CapabilityError, match="an object with fit and predict"):
-            declared(wrong)
-    with pytest.raises(pc.BudgetError):
-        pc.learners.WithGuarantee(Plain(), eps=-1.0)
 
 
 def test_interprets_own_estimators() -> None:
@@ -533,14 +474,8 @@ def test_interprets_own_estimators() -> None:
 
     def boosted(kind: Any, columns: int, **options: Any) -> Any:
         box = dict.fromkeys(range(columns), (0.0, 1.0))
-        made = kind(
-            epsilon=200.0,
-            delta=1e-5,
-            privacy_bounds=box,
-            max_rounds=60,
-            learning_rate=0.1,
-            **options,
-        )
+        own: dict[str, Any] = {"epsilon": 200.0, "delta": 1e-5, "privacy_bounds": box}
+        made = kind(**own, max_rounds=60, learning_rate=0.1, **options)
         return pc.learners.WithGuarantee(made, eps=200.0, delta=1e-5)
 
     target = {"privacy_target_min": -1.0, "privacy_target_max": 1.0}
@@ -549,9 +484,7 @@ def test_interprets_own_estimators() -> None:
     )
     found = fit(made, eps=200.0)
     assert "DPExplainableBoostingRegressor" in found.budget.to_string()
-    new = study(500, seed=3)
-    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
-    assert np.abs(gap).mean() < 0.3  # an effect of zero is .56 away
+    assert gap(found) < 0.3  # an effect of zero is .56 away
 
 
 def test_diffprivlibs_own_estimators() -> None:

@@ -14,7 +14,6 @@ from learners_contract import BOUNDS, FORMULA, GROUPS, study
 from textbook import textbook
 
 import privcausal as pc
-from privcausal.errors import CapabilityError
 from privcausal.estimators import base as learners_base
 from privcausal.estimators import meta
 from privcausal.estimators.averages import average_target
@@ -107,12 +106,6 @@ def test_auto_finds_a_constant() -> None:
     flat = frame.assign(Y=np.clip(frame["Y"] - frame["T"] * frame["X3"], -4, 5))
     fit = privcate("Y ~ T | X1 + X2 + X3", flat, learner="auto", eps=4.0, bounds=SADDLE, seed=3)
     assert float(fit.predict(flat)["estimate"].std()) < 0.1
-
-
-def test_auto_compares_forms_of_gam_only() -> None:
-    frame, _ = saddle()
-    with pytest.raises(CapabilityError, match="Learner 'auto' compares forms"):
-        pc.privcate("Y ~ T | X1", frame, learner="auto", base="linear", bounds=SADDLE, eps=1.0)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import test_real_data
 from fit_helpers import made_again, seedable
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
@@ -29,11 +30,6 @@ FORMULA = "Y ~ T | X1 + C(G)"
 BOUNDS = {"Y": (-1, 3), "X1": (0, 10), "G": ["a", "b"]}
 PUBLISHED_WIDTH = 0.4326
 """Half-width of the 95 % interval on RHC at eps = 0.5 (the paper's Table 2)."""
-DISEASES = [
-    "ARF", "CHF", "COPD", "Cirrhosis", "Colon Cancer", "Coma", "Lung Cancer",
-    "MOSF w/Malignancy", "MOSF w/Sepsis",
-]  # fmt: skip
-RHC = Path(__file__).parents[3] / "shared" / "data" / "rhc.csv"
 
 
 def study(n: int = 600, seed: int = 0) -> pd.DataFrame:
@@ -467,25 +463,13 @@ def test_one_arm_alone_and_tiny_tables_are_noise_and_no_error(
 # -- against the paper's own numbers ------------------------------------------------------------
 
 
-@pytest.mark.skipif(not RHC.exists(), reason=f"needs {RHC.name}, which is not shipped")
+@test_real_data.needs_rhc
 @pytest.mark.slow
 def test_half_widths_on_rhc_are_those_of_table_2_within_a_factor() -> None:
     """With Table 1's shares: 1.29 times the published width, plus noise; 1.75 is 10 sd away."""
-    frame = pd.read_csv(RHC)
-    frame["dth180"] = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
-    frame["rhc"] = (frame["swang1"] == "RHC").astype(int)
-    bounds = {
-        "dth180": (0, 1), "age": (18, 102), "aps1": (0, 160), "scoma1": (0, 100),
-        "hrt1": (0, 250), "meanbp1": (0, 260), "surv2md1": (0, 1), "cat1": DISEASES,
-    }  # fmt: skip
-    fit = paper(
-        frame,
-        pc.bases.Sklearn.kernel(),
-        "dth180 ~ rhc | age + aps1 + scoma1 + hrt1 + meanbp1 + surv2md1 + C(cat1)",
-        eps=0.5,
-        bounds=bounds,
-        shares={"effect": 0.9},
-    )
+    options = {"eps": 0.5, "bounds": test_real_data.BOUNDS, "shares": {"effect": 0.9}}
+    kernel, formula = pc.bases.Sklearn.kernel(), test_real_data.FORMULA
+    fit = paper(test_real_data.patients(), kernel, formula, **options)
     width = norm.ppf(0.975) * fit.bse["ATE"]
     assert PUBLISHED_WIDTH / 1.5 < width < PUBLISHED_WIDTH * 1.75
 

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from fit_helpers import made_again, missed, private, view_of
-from text_type import TEXT
 
 import privcausal as pc
-from privcausal.errors import CapabilityError, FormulaError, SchemaError
+from privcausal.errors import CapabilityError
 from privcausal.estimators.survival import arm_curve, noise_square, scores
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.vault import FollowUp, SurvivalCounts
@@ -202,12 +201,6 @@ def test_negative_times_have_an_alert() -> None:
         assert "times" not in fit(eps=4).alerts
 
 
-def test_survival_requires_a_survival_outcome() -> None:
-    found = private("X ~ T", trial(), bounds={"X": (0, 1)}, seed=1)
-    with pytest.raises(CapabilityError, match="require a survival outcome"):
-        found.survival()
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -218,26 +211,6 @@ def test_survival_requires_a_survival_outcome() -> None:
 def test_each_is_fitted_separately(options: dict[str, Any], unspent: Any) -> None:
     with pytest.raises(CapabilityError, match=r"weights=.*separately"):
         fit(**options, ledger=unspent)
-
-
-def test_text_events_need_labels() -> None:
-    text = trial(died=pd.Series(["yes"] * 2000, dtype=TEXT))
-    with pytest.raises(SchemaError, match=r"Event 'died' contains text.*\['censored', 'event'\]"):
-        fit(frame=text)
-    with pytest.raises(SchemaError, match="contains text, but its declared labels are numbers"):
-        fit(frame=text, bounds={"died": [1, 2]})
-
-
-def test_other_calls_refuse_survival_outcomes() -> None:
-    frame, bounds = trial(id=1, year=2), {"X": (0, 1), "days": (0, 300)}
-    with pytest.raises(CapabilityError, match=r"Write pc.private\('Surv"):
-        pc.privcate(TIMED + " | X", frame, bounds=bounds)
-    with pytest.raises(CapabilityError, match=r"Write pc.private\('Surv"):
-        pc.did(TIMED, frame, unit="id", time="year", periods=(1, 2), bounds=bounds)
-    with pytest.raises(FormulaError, match="is not allowed"):
-        pc.regress("Surv(days, died) ~ X", frame, bounds=bounds)
-    with pytest.raises(CapabilityError, match="requires the end of the follow-up"):
-        pc.plan(TIMED, n=1000, estimand="RMST")
 
 
 @pytest.mark.slow

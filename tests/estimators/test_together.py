@@ -188,17 +188,6 @@ def test_a_plan_takes_the_list() -> None:
     assert 1 <= plan.table["half-width to"].item() / alone.table["half-width to"].item() <= 1.2
 
 
-@pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
-@pytest.mark.parametrize("bounds", [{}, {"Y": (0, 2)}, {"Y": (-1, 1)}])
-def test_ratios_are_of_risks_only(formula: str, bounds: dict[str, Any]) -> None:
-    """The advice is a threshold, not other bounds: within (0, 1) most values would be clipped."""
-    with pytest.raises(pc.CapabilityError, match="RR compares risks") as refused:
-        pc.private(formula, table(), estimand="RR", bounds={"X1": (-1, 1), **bounds})
-    middle = f"{np.mean(bounds['Y']):g}" if bounds else "limit"
-    assert f"'I(Y > {middle}) ~ ...'" in str(refused.value)
-    assert ("[0, 1]" in str(refused.value)) == (not bounds)
-
-
 def test_the_ratio_of_risks_beyond_a_limit() -> None:
     frame = table(binary=False)
     found = private("I(Y > 0) ~ T", frame, estimand="RR", bounds={"Y": (-5, 5)}, exact=True)

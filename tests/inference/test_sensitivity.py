@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcausal.errors import CapabilityError
 from privcausal.inference.effects import largest_bias, robustness_value
 
 
@@ -49,9 +48,3 @@ def test_the_bound_holds_and_is_reached_in_a_linear_model() -> None:
     r2_treatment = 0.25 / 1.25
     bias = abs(short - full[0])
     assert largest_bias(scale, r2_outcome, r2_treatment) == pytest.approx(bias, rel=0.02)
-
-
-@pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, 1.0), (1.1, 0.1), (float("nan"), 0.1)])
-def test_shares_are_shares(shares: tuple[float, float]) -> None:
-    with pytest.raises(CapabilityError, match=r"r2_\w+= must be a share"):
-        largest_bias(1.0, *shares)

@@ -193,11 +193,6 @@ def test_every_kind_of_picture_was_shown(browser: Browser, pages: dict[str, Path
         assert browser.run(drawn)
 
 
-def test_size_of_the_file(pages: dict[str, Path]) -> None:
-    for path in pages.values():
-        assert path.stat().st_size < 500_000
-
-
 # -- accessibility ---------------------------------------------------------------------------
 
 

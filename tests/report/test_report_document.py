@@ -25,7 +25,6 @@ from report_fakes import (
     uplift_view,
 )
 
-from privcausal.errors import CapabilityError
 from privcausal.report.document import SECTIONS, render_report, template_root
 from privcausal.report.tables import FitView, Shape, VarianceSource
 
@@ -208,18 +207,8 @@ def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
                   "R-learner on noisy moments", "Sensitivity"):  # fmt: skip
         assert words in technical
         assert words not in public
-    for words in (
-        "The result",
-        "69.9:30.1",
-        "Older customers respond more",
-        "share of the cost",
-    ):
+    for words in ("The result", "69.9:30.1", "Older customers respond more", "share of the cost"):
         assert words in public
-
-
-def test_unknown_audience_answers_with_the_known_ones() -> None:
-    with pytest.raises(CapabilityError, match="technical, public"):
-        render_report(ate_view(), "everyone")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -66,6 +66,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "propensity column": {
         "learner": "x", "base": "linear", "propensity": "p", "bounds": BOUNDS | {"p": (0.2, 0.8)},
     },
+    "r boosted": {"learner": "r", "base": pc.bases.DPEBM(rounds=10, learning_rate=0.1)},
+    "x boosted": {"learner": "x", "base": pc.bases.DPEBM(rounds=10, learning_rate=0.1)},
     "propensity number": {"learner": "dr", "propensity": 0.5},
     "robust covariance": {"learner": "r", "base": "linear", "control": pc.Control(cov_type="HC0")},
     "no averages": {

@@ -70,14 +70,6 @@ def test_every_output_has_them_and_the_formula_stays(page_of: Any) -> None:
         plt.close("all")
 
 
-@pytest.mark.parametrize("labels", [{"wrd": "x"}, {"ward": 3}, ["ward"], {"ward": " "}])
-def test_labels_are_checked(labels: Any) -> None:
-    one, two = fits()
-    for call in (one.summary, one.plot, two.plot, lambda labels: pc.compare([one], labels=labels)):
-        with pytest.raises(pc.CapabilityError, match="labels"):
-            call(labels=labels)
-
-
 def test_coefficients_of_one_unit_share_an_axis() -> None:
     axes = fits()[1].plot("coef")
     names = [[t.get_text() for t in ax.get_yticklabels()] for ax in axes]
@@ -105,8 +97,6 @@ def test_forest_plots_have_the_overall_effect_and_the_specifications() -> None:
     assert [t.get_text() for t in ax.get_yticklabels()] == ["AIPW", "R"]
     assert len([note for note in ax.texts if "[" in note.get_text()]) == 2
     plt.close("all")
-    with pytest.raises(pc.CapabilityError, match="No fit has the term 'x'"):
-        made.plot("x")
 
 
 def test_budget_names_are_whole() -> None:

@@ -77,11 +77,7 @@ def test_a_stage_that_was_not_needed_is_parallel_as_it_was_planned(tmp_path: Any
     data = pd.DataFrame({"y": y, "t": np.arange(400) % 2, "x": rng.random(400)})
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=2)
     fitted = pc.privcate(
-        "y ~ t | x",
-        data,
-        bounds={"x": (0, 1)},
-        control=pc.Control(split="disjoint"),
-        ledger=ledger,
+        "y ~ t | x", data, bounds={"x": (0, 1)}, control=pc.Control(split="disjoint"), ledger=ledger
     )
     budget, history = fitted.budget, ledger.history
     assert set(budget["parallel"][budget["mechanism"] == "not used"]) == {False, True}

@@ -98,32 +98,6 @@ def test_estimands_share_their_noise() -> None:
     assert joint[0, 1] > 0.3 * np.sqrt(joint[0, 0] * joint[1, 1])
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (
-            "ATT - ATE",
-            r"cost: pc.private\(..., eps=4, estimand=\['ATE', 'ATT'\]\)",
-        ),
-        ("ward[east] - smoker[yes]", r"groups=\['ward', 'age >= 65', 'smoker'\]"),
-        ("severity", "was not released"),
-        ("ward[east | nowhere]", "Choices: east, north"),
-        ("ward[east | east]", "each once"),
-        ("ward[east] ward[west]", "linear"),
-        ("ATE * ward[east]", "linear"),
-        ("nothing", "is not a term of this fit"),
-        ("ATE - ATE", "contains no term"),
-        ("ATE, ward[east]", "more than one"),
-        ("", "must be text"),
-        ([], "must be text"),
-        (3, "must be text"),
-    ],
-)
-def test_what_cannot_be_read_says_what_would_release_it(asked: Any, said: str) -> None:
-    with pytest.raises(pc.CapabilityError, match=said):
-        fits().contrast(asked)
-
-
 def test_formats() -> None:
     told = fits().contrast(["ward[east] - ward[west]", "ATE"])
     assert "at no privacy cost" in str(told)

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from fit_helpers import private
 from results_fits import BOUNDS, FORMULA, study
 
 import privcausal as pc
@@ -166,29 +165,11 @@ def test_a_table_with_noise_of_its_maker_is_said_to_be_one(tmp_path: Path) -> No
     assert "CLAIMED, NOT PROVEN" in str(fit.label())
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"name": " "}, "name="), ({"use": 3}, "use="), ({"curators": "Post"}, "curators="),
-        ({"curators": []}, "curators="), ({"authors": [""]}, "authors="),
-        ({"published": "1 October"}, "published="), ({"sector": "Post"}, "Healthcare"),
-    ],
-)  # fmt: skip
-def test_wrong_fields(
-    fits: dict[str, Any], tmp_path: Path, given: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(CapabilityError, match=said):
-        record(fits["rows"], tmp_path, **given)
+def test_a_refused_record_leaves_no_file(fits: dict[str, Any], tmp_path: Path) -> None:
+    for name, given in (("record.yaml", {"curators": []}), ("My record.yaml", {})):
+        with pytest.raises(CapabilityError, match=r"curators=|a-z, 0-9"):
+            fits["rows"].registry(tmp_path / name, **PERSON | given)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(CapabilityError, match="a-z, 0-9"):
-        fits["rows"].registry(tmp_path / "My record.yaml", **PERSON)
-
-
-def test_test_noise_has_no_papers(tmp_path: Path) -> None:
-    fit = private(FORMULA, study(300), eps=2, base="linear", bounds=BOUNDS, seed=1)
-    for write in (fit.label, lambda: fit.registry(tmp_path / "record.yaml", **PERSON)):
-        with pytest.raises(CapabilityError, match="test noise"):
-            write()
 
 
 def test_sectors_are_the_registrys() -> None:

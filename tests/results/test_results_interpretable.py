@@ -13,7 +13,6 @@ from interpret.glassbox import ExplainableBoostingRegressor
 from results_fits import BOUNDS, study, variant
 
 import privcausal as pc
-from privcausal.errors import CapabilityError
 from privcausal.features.rows import FINE_BINS as FINE
 
 MODIFIERS = ["age", "ward", "smoker"]
@@ -165,27 +164,3 @@ def test_functions_of_one_modifier_are_one_term() -> None:
     expected = fitted.predict(data)["estimate"].to_numpy()
     # products are made as floats of 32 bits
     assert made.predict(data) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("formula", "words"),
-    [
-        ("cost ~ mailed | age * smoker", r"'age:smoker' depends on age and smoker"),
-        ("cost ~ mailed | age:C(ward)", r"depends on age and ward"),
-        (
-            "cost ~ mailed | age + I(age * income)",
-            r"'I\(age \* income\)' depends on age and income",
-        ),
-        ("cost ~ mailed | | age", "constant"),
-    ],
-)
-def test_what_is_no_sum_of_main_effects_is_refused(formula: str, words: str) -> None:
-    fitted = privcate(formula, study(), bounds=BOUNDS, eps=20.0, base="linear", seed=1)
-    with pytest.raises(CapabilityError, match=words):
-        fitted.to_interpret()
-
-
-def test_x_is_no_additive_function() -> None:
-    for name in ("x on gam", "x on linear"):
-        with pytest.raises(CapabilityError, match="learner 'x'"):
-            booster(name)

@@ -11,18 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from fit_helpers import made_again, privcate, regress
-from results_fits import (
-    VARIANTS,
-    proven,
-    proven_average,
-    study,
-    variant,
-)
+from results_fits import VARIANTS, proven, proven_average, study, variant
 
 import privcausal as pc
 from privcausal.accounting import epsilon_of
 from privcausal.accounting.price import pico
-from privcausal.errors import CapabilityError
 from privcausal.report.tables import price_frame
 
 BOTH = ["r on gam", "private on linear"]
@@ -120,26 +113,7 @@ def test_default_kind_of_an_average_is_its_coefficients() -> None:
     assert variant("private on gam").plot().get_xlabel() == "effect on cost"
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "words"),
-    [
-        *((name, "nope", r"'nope'.*'coef', 'gate', 'budget'") for name in BOTH),
-        ("bought bounds", "gate", "groups"),
-        ("no averages", "coef", "average"),
-    ],
-)
-def test_what_is_not_there_cannot_be_drawn(name: str, kind: str, words: str) -> None:
-    with pytest.raises(CapabilityError, match=words):
-        variant(name).plot(kind)
-
-
 # -- report ----------------------------------------------------------------------------------
-
-
-def test_report_refuses_unknown_audiences(fitted: Any, tmp_path: Any) -> None:
-    with pytest.raises(CapabilityError, match="audience"):
-        fitted.report(tmp_path / "x.html", audience="children")
-    assert not (tmp_path / "x.html").exists()
 
 
 # -- frozen, and free of rows ----------------------------------------------------------------
@@ -157,7 +131,8 @@ def test_results_are_frozen(fitted: Any) -> None:
 
 @pytest.mark.slow
 def test_call_reproduces_the_fit() -> None:
-    for name in ("constant effect", "units", "propensity column", "complete", "robust covariance"):
+    names = "constant effect", "units", "propensity column", "complete", "robust covariance"
+    for name in (*names, "on the treated", "in the overlap"):
         fitted = variant(name)
         again = made_again(fitted, study(), seed=11)
         assert again.params.equals(fitted.params), name

@@ -12,7 +12,6 @@ from fit_helpers import regress, view_of
 from results_fits import BOUNDS, proven_average, study, variant
 
 import privcausal as pc
-from privcausal.errors import CapabilityError
 from privcausal.testing import seeded_noise, zero_noise
 
 
@@ -97,17 +96,6 @@ def test_without_noise_the_gain_is_that_of_the_rows() -> None:
     assert fit.plot_data("uplift")["gain"].tolist()[1:] == pytest.approx(
         gains.cumsum().tolist(), rel=1e-3
     )
-
-
-def test_what_cannot_be_drawn_has_no_numbers(cells: Any) -> None:
-    with pytest.raises(CapabilityError, match="by cell"):
-        variant("r on gam").plot_data("uplift")
-    with pytest.raises(CapabilityError, match="by cell"):
-        variant("r on gam").plot("uplift")
-    with pytest.raises(CapabilityError, match=r"'coef', 'gate', 'budget'"):
-        variant("private on gam").plot_data("effect")
-    with pytest.raises(CapabilityError, match="groups"):
-        cells.plot_data("gate")
 
 
 def test_looks_have_their_numbers_too(cells: Any) -> None:

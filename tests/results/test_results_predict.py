@@ -12,7 +12,7 @@ from results_fits import CANARY, points, proven, variant
 from scipy.stats import norm
 
 import privcausal as pc
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import DataError
 
 CATES = [
     "r on gam", "dr on linear", "s on gam", "t on linear", "x on gam", "crossfit", "disjoint",
@@ -134,12 +134,6 @@ class TestNuisances:
         assert known.tolist() == [0.5] * 4
         column = variant("propensity column").nuisances["propensity"](points())
         assert column.tolist() == [0.3, 0.5, 0.7, 0.8], "cut to the declared 0.8"
-
-    def test_an_average_effect_alone_has_no_predictions(self) -> None:
-        fitted = variant("private on gam")
-        assert not hasattr(fitted, "predict")
-        with pytest.raises(CapabilityError, match="coef"):
-            fitted.plot("effect")
 
 
 def test_one_value_stands_for_all_points() -> None:

@@ -11,15 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fit_helpers import view_of
-from printed_prices import (
-    AWKWARD,
-    Budget,
-    budgets,
-    check_numbers,
-    check_text,
-    exact,
-    facts,
-)
+from printed_prices import AWKWARD, Budget, budgets, check_numbers, check_text, exact, facts
 
 import privcausal as pc
 from privcausal import prices

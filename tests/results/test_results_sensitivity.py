@@ -9,10 +9,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from fit_helpers import private
-from results_fits import BOUNDS, FORMULA, proven_average, study, variant
+from results_fits import proven_average, variant
 
 import privcausal as pc
-from privcausal.errors import CapabilityError
 from privcausal.testing import seeded_noise
 
 
@@ -104,15 +103,3 @@ def test_the_report_has_the_sentence(page_of: Any) -> None:
     trial = variant("propensity number")
     assert "An unmeasured confounder" not in page_of(trial)
     assert "randomized" in str(trial.sensitivity())
-
-
-def test_what_has_none_says_why() -> None:
-    with pytest.raises(CapabilityError, match="average"):
-        variant("no averages").sensitivity()
-    with pytest.raises(CapabilityError, match="alpha"):
-        proven_average().sensitivity(alpha=2)
-    with pytest.raises(CapabilityError, match="share"):
-        proven_average().sensitivity().bounds(0.1, 1.0)
-    fit = pc.paper.private(FORMULA, study(), eps=500.0, bounds=BOUNDS, below_minimum="published")
-    with pytest.raises(CapabilityError, match=r"pc\.paper"):
-        fit.sensitivity()

@@ -227,34 +227,6 @@ def test_arms_are_compared_in_pairs() -> None:
     assert frame["estimate"].iloc[:2].tolist() == pytest.approx(fit.params.tolist()[:2])
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda fit: fit.t_test_pairwise("age"), r"not a factor of this fit. Choices: 'C\(ward\)'"),
-        (lambda fit: fit.t_test_pairwise("ward", method="none"), "method='none' is not available"),
-        (lambda fit: fit.wald_test("age = 0", scalar=False), "Write scalar=True"),
-        (lambda fit: fit.t_test(r_matrix=np.eye(6)), "r_matrix=. Write hypotheses=..."),
-        (lambda fit: fit.get_prediction(exog=POINTS), "exog=. Write newdata=..."),
-        (lambda fit: fit.t_test(np.eye(2)), "one per term"),
-        (lambda fit: fit.t_test(3), "one per term"),
-        (
-            lambda fit: fit.t_test((np.eye(6), [1.0, 2.0])),
-            "A pair of 6 hypotheses requires as many",
-        ),
-        (lambda fit: fit.t_test("age = 0", alpha=5), "alpha must be"),
-        (lambda fit: fit.t_test(np.eye(6), alpha=5), "alpha must be"),
-        (lambda fit: fit.t_test(""), "must be text"),
-        (lambda fit: fit.t_test("height = 0"), "not a term of this fit"),
-        (lambda fit: fit.summary(xname=["a"]), "xname= must have 6 names"),
-        (lambda fit: fit.summary(xname="abcdef"), "a list of texts"),
-        (lambda fit: fit.summary(title=3), "must be texts"),
-    ],
-)
-def test_wrong_calls_say_what_to_write(call: Any, words: str) -> None:
-    with pytest.raises(CapabilityError, match=words):
-        call(fit_of("regress"))
-
-
 @pytest.mark.parametrize("kind", ["regress", "privcate"])
 def test_predictions_have_the_names_of_statsmodels(kind: str) -> None:
     fit = fit_of(kind)
