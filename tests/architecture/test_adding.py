@@ -142,7 +142,10 @@ class Odds:
 
 @dataclass(frozen=True)
 class Sure(Tilted):
-    """E[e^2 tau] / E[e^2], the effect in those who are sure to be treated."""
+    """E[e^2 tau] / E[e^2], the effect in those who are sure to be treated, for a known e.
+
+    An error of e would have a first-order effect on this score.
+    """
 
     by_rest = True
 

@@ -219,6 +219,20 @@ def test_masses_are_nonnegative_and_their_squares_no_less(name: str) -> None:
     assert (square >= mean * (1 - 1e-12)).all()
 
 
+@pytest.mark.parametrize("name", TILTED)
+@pytest.mark.parametrize("e", [0.2, 0.4, 0.7])
+def test_scores_are_orthogonal_to_the_propensity(name: str, e: float) -> None:
+    """d/de E[score | x] = 0 at the truth: an error of e alone has no first-order effect."""
+    s, eta, tau, step = study("substitute"), 0.3, 0.5, 1e-4
+    control, treated = eta - e * tau, eta + (1 - e) * tau
+    rows = [CORNER | {"Y": y, "T": t} for y, t in ((control, 0.0), (treated, 1.0))]
+    means = Constant(eta), Constant(control)
+    parts = [ScoreParts(Constant(e + d), *means, OUTCOME, 0.01, 0.01) for d in (-step, step)]
+    scores = values(s, rows, *(TILTED[name].score(k, 0.2, 1.0) for k in parts))[0]
+    below, above = (1 - e) * scores[0] + e * scores[1]
+    assert abs(above - below) < 1e-3 * step
+
+
 def test_the_aipw_score_is_kennedys() -> None:
     """psi = mu1 - mu0 + (T - e) / (e (1 - e)) (Y - mu_T)."""
     s = study("substitute")
