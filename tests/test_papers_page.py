@@ -197,8 +197,6 @@ def calls() -> list[str]:
 @pytest.mark.slow
 def test_every_call_of_the_table_runs() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    if "matplotlib.pyplot" in sys.modules:  # figures of other tests are not those of the page
-        sys.modules["matplotlib.pyplot"].close("all")
     blocks = list(execute.run(papers_page.SUMMARY, names))
     assert sum(len(block.figures) for block in blocks) == len(printed.FOLDERS)
     have_torch = importlib.util.find_spec("torch") is not None

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib import pyplot
 
 import privcausal as pc
 
@@ -33,7 +32,6 @@ def test_the_start_page_lists_every_page_once() -> None:
 @pytest.mark.sample(19)
 @pytest.mark.parametrize("page", PAGES[::-1], ids=lambda page: page.stem)  # the first takes longest
 def test_runs(page: Path) -> None:
-    pyplot.close("all")  # figures of other tests
     start, names = time.process_time(), {"__name__": "__main__"}
     blocks = list(execute.run(page, names))
     assert time.process_time() - start < execute.LONGEST

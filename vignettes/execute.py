@@ -81,6 +81,8 @@ def run(page: Path, names: dict[str, Any]) -> Iterator[Shown]:
         Any error of a block, with the line number of the page.
     """
     text = page.read_text(encoding="utf-8")
+    if "matplotlib.pyplot" in sys.modules:  # figures of others are not those of the page
+        sys.modules["matplotlib.pyplot"].close("all")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         from_r = run_r(
             [found["code"] for found in BLOCK.finditer(text) if found["language"] == "R"]
