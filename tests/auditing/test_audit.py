@@ -37,6 +37,7 @@ row of one column; it is never above.
 EXACT_IN = {
     ("regression", "moments"): 0.6, ("regression", "histogram of sizes"): 0.7,
     ("regression", "residual"): 0.4, ("regression", "sums of squared"): 0.2,
+    ("logit", "moments"): 0.6, ("logit", "outliers"): 0.05, ("logit", "all answers"): 0.6,
     ("PLR", "sums of scores"): 0.5, ("LATE", "sums of scores"): 0.8,
     ("dose", "sums of scores"): 0.3, ("dose", "all answers"): 0.55, ("dose", "epsilon at"): 0.5,
 }  # fmt: skip

@@ -86,17 +86,18 @@ def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
     moments = meta.product_bias_moments
     with spied(meta, "product_bias_moments") as calls, seeded_noise(2):
         pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner="r", eps=2.0, bounds=SADDLE)
-    state, (law,), features = calls[0][0]
-    taken, cov = moments(state, (law,), features)
-    phi = state.rows.phi(features)[: len(law.mean)]
+    state, laws, features = calls[0][0]
+    ((mean, spread),) = laws
+    taken, cov = moments(state, laws, features)
+    phi = state.rows.phi(features)[: len(mean)]
     lead = (phi * features.weight(phi)[:, None]).T * state.population.count / len(phi)
-    np.testing.assert_allclose(taken, PRIORS.product_bias_mean * (lead @ law.mean))
+    np.testing.assert_allclose(taken, PRIORS.product_bias_mean * (lead @ mean))
     # the second moment of the leftover around what is taken off
-    second = law.cov + np.outer(law.mean, law.mean)
+    second = spread + np.outer(mean, mean)
     whole = lead @ second @ lead.T
-    across = np.outer(lead @ law.mean, taken)
+    across = np.outer(lead @ mean, taken)
     np.testing.assert_allclose(cov, whole - across - across.T + np.outer(taken, taken), rtol=1e-6)
-    assert np.abs(law.mean).max() > 0
+    assert np.abs(mean).max() > 0
     assert PRIORS.product_bias_mean < 1
 
 
