@@ -97,8 +97,8 @@ COLUMNS = [
 ]  # fmt: skip
 KEYS, TEXTS = COLUMNS[:5], ("data", "method", "code")
 
-LEARNING = ("averages", "base", "bases", "nuisances", "interactions", "meta", "first_stages")
-INFERRING = ("averages", "confounding", "cuts", "effects", "population", "priors", "ranges",
+LEARNING = ("averages", "base", "bases", "nuisances", "meta", "first_stages")
+INFERRING = ("averages", "cuts", "effects", "population", "priors", "ranges",
              "regression")  # fmt: skip
 
 
