@@ -852,10 +852,11 @@ class _Start:
 def _linked(state: first_stages.FitState, first: _FirstStep) -> _FirstStep:
     """The start of Newton's step: coefficients b with the moments of the linear fit.
 
-    In the synthetic population, E[u mu(u'b)] is the linear fit's E[u Y]. Newton's step at b is
-    least squares of the working residual (Y - mu) / V with the weights V (McCullagh and Nelder
-    1989, section 2.5). Here, no weight is below a constant: the scores are the same, and
-    `_full_step` replaces their moments by those under V. Columns are whitened under the weights.
+    In the synthetic population, E[w u mu(u'b)] is the linear fit's E[w u Y], with the weights w
+    that distant rows have in that fit. Newton's step at b is least squares of the working residual
+    (Y - mu) / V with the weights V (McCullagh and Nelder 1989, section 2.5). Here, no weight is
+    below a constant: the scores are the same, and `_full_step` replaces their moments by those
+    under V. Columns are whitened under the weights.
     """
     sizes, turn = first.fit.usual, first.fit.turn
     # The columns of the synthetic population become white, like the columns of the rows.
@@ -880,7 +881,7 @@ def _linked(state: first_stages.FitState, first: _FirstStep) -> _FirstStep:
     usual = float(family.variance(np.array(mean)))
     family = replace(family, least=LEAST_WEIGHTS[family.name] * usual)
     ridge = START_RIDGE * usual * np.eye(len(sizes))
-    weighted = u * first.features.weight(phi)[:, None]  # as distant rows of the linear fit
+    weighted = u * first.features.weight(phi)[:, None]
     target = weighted.T @ (u @ linear) / len(u)
     b = _solved(family, u, weighted, np.zeros(len(u)), target, near, ridge)
     offset, coef = u @ b, turn.T @ b
@@ -948,9 +949,9 @@ def _solved(
 def _full_step(start: _Start, delta: Vector) -> tuple[Vector, Matrix, Vector, Matrix]:
     """The change d whose score in the synthetic population is `delta`, and what follows from it.
 
-    `delta` are coefficients of the whitened columns by least squares, and so their score. The bend
+    `delta` are least-squares coefficients of the whitened columns, which equal the score. The bend
     is the distance of d from Newton's step, which is exact for small changes. The last matrix is
-    the law of squared scores if the variance is V, relative to the mean squared residual.
+    the mean of squared scores if the variance is V, relative to the mean squared residual.
 
     Returns
     -------
