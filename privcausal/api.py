@@ -665,7 +665,7 @@ def plan(
         - ``"private"`` plans `privcausal.private`.
         - ``"regress"``, ``"logit"`` and ``"poisson"`` plan the first slope of these calls.
         - Any other name plans `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO", "means", "RR", "OR", "PLR", "LATE", "RMST", "risk"} or list
+    estimand : str or list of str
         As for `private`; the widths are for the first estimand. `privcate` has the ATE only. "RMST"
         and "risk" require a `horizon`.
     outcome_sd : float, optional

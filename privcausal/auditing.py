@@ -36,7 +36,7 @@ from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.request.formula import CausalFormula, group_columns
-from privcausal.request.request import Budget, Control, Trust
+from privcausal.request.request import OVER_ROWS, Budget, Control, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.testing import Call, drawn_again, drawn_noise, recorded
 from privcausal.typing import Integers, Neighbors, Vector
@@ -853,7 +853,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
         "learner": "private", "base": "linear", "estimand": "PLR",
         "bounds": {"Y": (0, 1), "X": (0, 1), "T": (0, 1)},
     },
-    "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},
+    "together": {"learner": "private", "base": "linear", "estimand": [*OVER_ROWS, "RR"]},
     "several arms": {
         "learner": "private", "base": "linear",
         "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]},

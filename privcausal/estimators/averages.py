@@ -123,7 +123,7 @@ def target(
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     limits = state.outcome, state.clip, state.soft_clip
     parts = [
-        ScoreParts(p.e_soft, p.eta, n.mu0, *limits)
+        ScoreParts(p.e_soft, p.eta, n.mu0, n.mu1, *limits)
         for p, n in zip(partials, nuisances, strict=True)
     ]
     weight = estimand.tilt(parts[0].e(state.rows))

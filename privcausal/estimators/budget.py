@@ -23,7 +23,7 @@ from privcausal.request.checks import check_domains
 from privcausal.request.formula import group_columns, quoted
 from privcausal.request.panels import Staggered
 from privcausal.request.plan import Stage
-from privcausal.request.request import Request
+from privcausal.request.request import OVER_ROWS, RATIOS, Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
 from privcausal.typing import Vector
 
@@ -400,10 +400,11 @@ def _check_estimands(
             "Otherwise they would widen the interval of the ATE."
         )
     if request.weights is not None and ROW_WEIGHTS not in weights:
+        *names, last = map(repr, (*OVER_ROWS, *RATIOS))
         raise CapabilityError(
-            "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "
-            "of private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of "
-            "privcate(), with base 'gam' or 'linear'."
+            f"weights= requires regress(), one of the estimands {', '.join(names)} and {last} of "
+            "private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of privcate(), "
+            "with base 'gam' or 'linear'."
         )
 
 

@@ -334,8 +334,8 @@ def _influences(
 
 
 SAME_NOTE = (
-    "Without covariates, ATE, ATT, and ATO are equal. If all rows have the same probability of "
-    "treatment, the difference in means estimates all three."
+    "Without covariates, the averages over all, treated, and other weighted rows are equal. If all "
+    "rows have the same probability of treatment, the difference in means estimates each of them."
 )
 
 DIFFERENCE_METHODS = (

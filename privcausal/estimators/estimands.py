@@ -2,8 +2,8 @@
 
 An average is theta = E[h tau(X)] / E[h] with a tilt h(e(X)): 1 for the ATE, e(X) for the ATT, and
 e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan and Zaslavsky 2018).
-The estimate is c + sum(score) / sum(mass). A new estimand is a class here, its score and mass in
-`vault.transforms`, and its name in `typing.Average`.
+The estimate is c + sum(score) / sum(mass). A new estimand is a class and a row of `ESTIMANDS` here,
+its name in `typing.Average`, and a score in `vault.transforms` if none there suits it.
 
 Bias by nuisance errors: let the truth be e + d_e, eta + d_y, with E[Y | X, T] = eta + d_y +
 (T - e - d_e) tau, and let the effect tau be right. Then with d_b = d_y - tau d_e the mean of each
@@ -39,6 +39,7 @@ class ScoreParts(NamedTuple):
     e: Function
     eta: Function
     mu0: Function
+    mu1: Function
     outcome: Outcome
     clip: float
     soft_clip: float

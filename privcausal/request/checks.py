@@ -16,10 +16,10 @@ from typing import cast
 from privcausal.errors import CapabilityError, DataError, SchemaError, is_number
 from privcausal.request import formula
 from privcausal.request.request import (
-    AVERAGES,
     COHORTS,
     HORIZONS,
     LEAST_PROPENSITY,
+    OVER_ROWS,
     SLOPES,
     SURVIVAL,
     Request,
@@ -176,11 +176,10 @@ def check_clusters(request: Request) -> None:
             f"Cluster column {column!r} cannot also be in the formula, in groups= or the time. "
             "Copy it to a column with another name."
         )
-    plain = [name for name in AVERAGES if name not in (*SLOPES, *SURVIVAL)]
-    alone = request.regression or request.estimand in plain
+    alone = request.regression or request.estimand in OVER_ROWS
     alone = alone and not (request.more or request.arms)
     if not alone or request.mode == "paper":
-        *names, last = map(repr, plain)
+        *names, last = map(repr, OVER_ROWS)
         raise CapabilityError(
             "cluster= requires regress(), did(), or private() with two arms and one of the "
             f"estimands {', '.join(names)} and {last}. Fit several estimands separately."

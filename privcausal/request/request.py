@@ -201,8 +201,8 @@ class Control:
         Column of clusters whose rows may depend on one another, and the largest number of rows of a
         cluster, which is public. Standard errors are then cluster-robust, also if treatment is
         assigned by cluster. The guarantee still protects the row, or the unit. Only for `regress`,
-        for `did`, which takes the cluster from the row before, and for one of the estimands "ATE",
-        "ATT", and "ATO" of `private` with two arms.
+        for `did`, which takes the cluster from the row before, and for averages over rows by
+        `private` with two arms, such as "ATE" and "ATT".
 
     Raises
     ------
@@ -301,6 +301,9 @@ class Options(TypedDict, total=False):
 
 SLOPES = frozenset(("PLR", "LATE"))
 """Estimands that allow a numeric treatment or a numeric instrument."""
+
+OVER_ROWS = tuple(name for name in AVERAGES if name not in (*SLOPES, *SURVIVAL))
+"""Weighted averages of the effect over rows, which allow clusters and survey weights."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.panels import clock
 from privcausal.request.request import COHORTS, Budget
 from privcausal.request.schema import Binary, Interval, level_names
-from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
+from privcausal.results import exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name, part_words, set_words, view_of
 from privcausal.typing import Frame, Matrix
 
@@ -47,7 +47,7 @@ CATE_KINDS = ("effect", "uplift")
 """Kinds of plots for effects that depend on covariates."""
 
 
-class Result(exchange.Exchange, disclosure.Disclosed):
+class Result(exchange.Exchange):
     """A finished fit: released numbers and functions of these numbers; no rows.
 
     Attributes
@@ -162,6 +162,9 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         """
         view = self._view(frames.check_alpha(alpha))
         return self._summarized(view, full, labels, title, yname, xname)
+
+    def _view(self, alpha: float = 0.05) -> tables.FitView:
+        return view_of(self, (), alpha)
 
     def _summarized(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -28,10 +29,9 @@ from privcausal.report.summary import Printed, Summary
 from privcausal.request.plan import LEVELS, WITH_EVENT, Plan
 from privcausal.request.request import COHORTS, GENERALIZED
 from privcausal.request.schema import Interval, Levels
-from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
-from privcausal.results.guarantee import neighboring
-from privcausal.results.view import outcome_name
+from privcausal.results.guarantee import ALL_NUMBERS, neighboring, promise
+from privcausal.results.view import PACKAGES, outcome_name, version_of
 
 Points = tuple[tuple[int, float], ...]
 
@@ -424,11 +424,69 @@ class PlanResult(Printed):
         Checklist Based on NIST SP 800-226
         ...
         """
-        lines, fits = self.budget, list[tuple[Plan, pd.DataFrame, Mapping[Any, Any]]]()
+        answers, level = [], f"{1 - self.question.alpha:.0%}"
         for (n, eps), row in zip(self.points, self.table.to_dict("records"), strict=True):
+            plan, lines = self.planner.plan(eps, n), self.budget
             budget = lines[(lines["n"] == n) & (lines["eps"] == eps)]
-            fits.append((self.planner.plan(eps, n), budget, row))
-        return checklist(fits, 1 - self.question.alpha)
+            guarantee = promise(plan, kind="proven", what=ALL_NUMBERS)
+            price = f"epsilon {at_most(guarantee.epsilon)}"
+            if guarantee.delta:
+                price += f", delta {at_most(guarantee.delta, DELTA_DIGITS)}"
+            variant = "Approximate DP" if guarantee.delta else "Pure DP"
+            unit = f"{guarantee.unit[:1].upper()}{guarantee.unit[1:]}"
+            change = neighboring(guarantee.neighbors, guarantee.unit)
+            units = "rows" if plan.request.trust.unit is None else "units"
+            size = f"the number of {units}, " if guarantee.neighbors == "substitute" else ""
+            estimated = len(budget) > 0 and bool((budget["stage"] == "bounds").any())
+            domains = "the domains that were declared" if estimated else "the declared domains"
+            tuning = "Some bounds were estimated privately and charged. " if estimated else ""
+            names = ", ".join(sorted({str(name) for name in budget["mechanism"]}))
+            software = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
+            point = f" at eps = {at_most(row['eps'])}" if len(self.points) > 1 else ""
+            sampling = float(row["se_sampling"])
+            total = math.hypot(sampling, row["se_privacy"], row["se_nuisances"])
+            answers.append(
+                {
+                    "Privacy parameters": (
+                        f"{variant}: {price}.",
+                        guarantee.statement.replace("Budget used:", "Budget of a fit:"),
+                    ),
+                    "Unit of privacy": (
+                        f"{unit}. Neighboring data sets: {change} ({guarantee.neighbors}).",
+                    ),
+                    "Unprotected quantities": (
+                        f"Public: {size}{domains}, the names and types of columns, the formula, "
+                        "and all options of the call.",
+                    ),
+                    "Composition and budget": (_composition(plan, budget), SPENDING),
+                    "Algorithms and their correctness": (
+                        f"{names[:1].upper()}{names[1:]}. {FLOATS} Software: {software}.",
+                        PROVEN,
+                    ),
+                    "Data before noise": (tuning + ROWS,),
+                    "Utility and bias": (
+                        f"With {row['n']:,.0f} rows{point}, the expected {level} interval of the "
+                        f"average effect is the estimate +/- {row['half-width from']:.3g} to "
+                        f"{row['half-width to']:.3g} (in about 80% of fits). The simulated "
+                        f"standard error is {total:.3g}; {sampling:.3g} from sampling alone.",
+                        BIAS_DISCLOSURE,
+                    ),
+                    "Trust model and queries": (f"Central, not interactive. {READER}",),
+                    "Security and access": (ACCESS,),
+                    "Data collection": (COLLECTION,),
+                }
+            )
+        # An answer that is the same for all fits is printed once.
+        parts = {
+            head: dict.fromkeys(t for answer in answers for t in answer[head])
+            for head in answers[0]
+        }
+        blocks = [
+            tables.Prose((*map(tables.clean, texts), f"See {EVIDENCE[head]}."), head)
+            for head, texts in parts.items()
+        ]
+        title, line = "Checklist Based on NIST SP 800-226", tables.Rule("=")
+        return Summary(title, (line, *blocks, line), tables.ALERTS["proven"])
 
     def __repr__(self) -> str:
         count = len(self.points)
@@ -600,3 +658,77 @@ _SOURCES = {
     True: "This plan used no budget. It was computed from the rows of like= without noise, so "
     "these rows must be public. The plan is not private.",
 }
+
+
+def _composition(plan: Plan, budget: pd.DataFrame) -> str:
+    """How the costs of the stages of a planned fit add up, and their shares."""
+    if plan.trade_off is not None:
+        law = "The trade-off functions declared by its estimators are composed."
+    elif not plan.rho:
+        law = "Their epsilons and deltas add up."
+    else:
+        law = "rho adds up over stages and is converted once to epsilon and delta"
+        law += " by the Gaussian trade-off function." if plan.gdp else " as zCDP."
+        law += " Costs of stages in epsilon and delta are added." * bool(plan.epsilon)
+    if any(stage.parallel for stage in plan.stages):
+        law += " Stages that read disjoint rows are charged once (parallel composition)."
+    shares = tables.stage_shares(budget).items()
+    return (
+        f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}, charged before rows are read. "
+        f"{law} Shares of the cost: {', '.join(f'{name} {share:.0%}' for name, share in shares)}."
+    )
+
+
+# The constant answers of the checklist.
+
+READER = (
+    "The curator holds the rows and runs the package. The curator and all code in the same process "
+    "are trusted. No other party is trusted: a reader of the released results may know every other "
+    "row and have unlimited computing power."
+)
+FLOATS = (
+    "Noise is discrete. OpenDP draws it from the operating system's entropy and adds it to whole "
+    "numbers, so the low-order bits of floating-point numbers reveal no data. Running time, "
+    "memory, and power consumption are not protected."
+)
+PROVEN = (
+    "The call fixes the share of the budget for each stage. The documentation (Guarantees) proves "
+    "the sensitivity of each release for any data. Tests repeat fits on neighboring data sets, "
+    "check the distribution of the noise, and audit releases for excess privacy loss."
+)
+ROWS = (
+    "Each row is processed separately. Unreadable values count as missing, values outside their "
+    "bounds are clipped, and no count is exact. The formula, options, and stages were fixed before "
+    "rows were read, and tuning uses released numbers only. The guarantee assumes that the formula "
+    "and the declared domains were chosen without looking at the rows."
+)
+ACCESS = (
+    "The package keeps no copy of the rows, and results contain released numbers only. The curator "
+    "decides who may read the table."
+)
+SPENDING = (
+    "The costs of fits of the same rows add up. With ledger=, each fit is charged against one cap "
+    "before rows are read. Charges are never refunded."
+)
+COLLECTION = (
+    "Differential privacy protects released results. It does not protect rows in storage or in "
+    "transit."
+)
+BIAS_DISCLOSURE = (
+    "The interval is wider to allow for bias from clipping and from nuisance models. The noise is "
+    "the same for groups of any size, so small groups get wide intervals."
+)
+
+EVIDENCE = {
+    "Privacy parameters": "tests/accounting/test_conversion.py",
+    "Unit of privacy": "vignettes/explanation/threat-model.md, tests/privacy/test_replay.py",
+    "Unprotected quantities": "vignettes/explanation/threat-model.md",
+    "Composition and budget": "tests/accounting/test_ledger.py",
+    "Algorithms and their correctness": "vignettes/explanation/guarantees.md, tests/vault",
+    "Data before noise": "tests/test_bad_input.py, tests/privacy/test_noninterference.py",
+    "Utility and bias": "vignettes/explanation/coverage.md",
+    "Trust model and queries": "vignettes/explanation/threat-model.md",
+    "Security and access": "SECURITY.md, tests/privacy/test_canary.py",
+    "Data collection": "vignettes/explanation/known-limits.md",
+}
+"""Where in the repository the answer is documented."""

@@ -255,7 +255,7 @@ def test_without_covariates_all_three_are_the_difference_in_means() -> None:
     assert found[0].params.iloc[0] == found[1].params.iloc[0] == found[2].params.iloc[0]
     assert found[0].bse.iloc[0] == found[1].bse.iloc[0] == found[2].bse.iloc[0]
     said = [" ".join(str(f.summary(full=True)).split()) for f in found]
-    same = "Without covariates, ATE, ATT, and ATO are equal."
+    same = "Without covariates, the averages over all, treated, and other weighted rows are equal."
     assert [same in text for text in said] == [False, True, True]
 
 

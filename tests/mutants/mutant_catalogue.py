@@ -529,7 +529,7 @@ LEDGER = (
     ),
     Mutant(
         "caps compared with a tolerance", "accounting.price:within",
-        "<= exact(epsilon)", "<= charge.exact(epsilon) + Fraction(1, 10**9)",
+        "<= exact(epsilon)", "<= exact(epsilon) + Fraction(1, 10**9)",
         "accounting/test_total.py::test_decimal_caps_of_pure_epsilon_are_decimal",
     ),
     Mutant(

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
@@ -37,7 +37,6 @@ from replay_helpers import (
 from test_replay import neighbours
 
 import privcausal as pc
-from privcausal.results.disclosure import disclosed
 
 RELATIONS = ("substitute", "add_remove")
 SHORT = "Y ~ T | X1 + C(G)"
@@ -147,9 +146,6 @@ def outside(result: Any, folder: Path) -> dict[str, Any]:
         found[name] = (list(table.columns), table.shape, list(map(str, table.dtypes)))
         found[f"{name} to the bit"] = table.to_csv(float_format="%.17g")
     found["plan"] = str(result.plan)
-    # what a label and a record say, which a fit with test noise has not
-    promise, schema = replace(result.guarantee, kind="proven"), result.estimate.schema
-    found["disclosed"] = disclosed(result.plan, promise, schema, result.budget, None)
     return found
 
 

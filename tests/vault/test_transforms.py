@@ -211,7 +211,7 @@ def test_masses_are_nonnegative_and_their_squares_no_less(name: str) -> None:
     rows = [CORNER | {"Y": HI, "T": t} for t in (0.0, 1.0)]
     largest = float(one.tilt(np.linspace(0.0, 1.0, 101)).max())
     zero = Constant(0.0)
-    parts = [ScoreParts(Constant(e), zero, zero, OUTCOME, CLIP, CLIP) for e in grid]
+    parts = [ScoreParts(Constant(e), zero, zero, zero, OUTCOME, CLIP, CLIP) for e in grid]
     control, treated = values(s, rows, *(one.mass(k, largest) for k in parts))[0]
     assert (control >= 0).all() and (treated >= 0).all()
     mean, square = ((1 - grid) * control**p + grid * treated**p for p in (1, 2))
@@ -226,7 +226,7 @@ def test_scores_are_orthogonal_to_the_propensity(name: str, e: float) -> None:
     s, eta, tau, step = study("substitute"), 0.3, 0.5, 1e-4
     control, treated = eta - e * tau, eta + (1 - e) * tau
     rows = [CORNER | {"Y": y, "T": t} for y, t in ((control, 0.0), (treated, 1.0))]
-    means = Constant(eta), Constant(control)
+    means = Constant(eta), Constant(control), Constant(treated)
     parts = [ScoreParts(Constant(e + d), *means, OUTCOME, 0.01, 0.01) for d in (-step, step)]
     scores = values(s, rows, *(TILTED[name].score(k, 0.2, 1.0) for k in parts))[0]
     below, above = (1 - e) * scores[0] + e * scores[1]
