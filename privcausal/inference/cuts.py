@@ -31,7 +31,7 @@ from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, least_width
 from privcausal.typing import Matrix, Vector
 
-# -- sizes, and what may lie beyond the detected ones -----------------------------------------
+# -- sizes, and the sizes beyond those that were detected --------------------------------------
 
 SHAPES = np.r_[np.linspace(0.1, 0.5, 7), np.linspace(0.6, 2.2, 9)]
 """Shapes of the Weibull distributions that a tail may have: from stretched to normal."""
@@ -234,7 +234,7 @@ def _weibull(
     gap = inside * (counts - rows[..., None] * law)
     log = -0.5 * (gap**2 / variance + np.log(variance)).sum(axis=2)
     falls = np.exp(np.clip(first - (ends[1] / scale) ** shape, -500.0, 0.0))[:, 0]
-    log[(falls > 1 - 1e-4) | (falls < 1e-8)] = -np.inf  # not told apart from a point
+    log[(falls > 1 - 1e-4) | (falls < 1e-8)] = -np.inf  # indistinguishable from a point
     x = np.geomspace(ends[0], ends[-1], 160)
     curve = survival(x)
     pieces = (curve[..., 1:] + curve[..., :-1]) / 2 * np.diff(x)
@@ -265,12 +265,12 @@ class OutcomeLaw(NamedTuple):
     """Distances of the outcomes from the middle of their core, by side (low, high) and arm."""
 
     core: ranges.Core
-    ends: Vector  # Of the cells of Y - lo, ascending from 0 to the width of the bounds, (K + 1,)
+    ends: Vector  # Ends of the cells of Y - lo, from 0 to the width of the bounds, (K + 1,)
     held: Matrix  # Counts of the detected cells, by arm, shape (A, K)
     # `reach`, `lasts`: of the core and of the bounds, from the middle, by side, shape (2,)
     reach: Vector
     lasts: Vector
-    units: Vector  # Of the sizes in `sizes`, by side, shape (2,)
+    units: Vector  # Units of the sizes in `sizes`, by side, shape (2,)
     sizes: SizeLaw  # By side, then by arm, over the rows of all arms
     arms: Vector  # (Noisy) numbers of detected rows, shape (A,)
 

@@ -136,7 +136,7 @@ class Population:
     # `count`, `count_sd`: (Noisy) number of complete rows, and an upper bound of its noise sd
     count: float
     count_sd: float = 0.0
-    # Values that rows may have at which a column of the design jumps; see `Design`
+    # Values where a column of the design jumps; see `Design`
     atoms: Mapping[str, Vector] = field(default_factory=dict)
 
     @property
@@ -221,7 +221,7 @@ def interval_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
     bins, even = len(counts), PRIORS.spread_evenly
     cells = np.maximum(counts, 0.0)
     if noise_sd > 0:
-        # Smooth the histogram, unless a spike stands out of the noise, such as many zeros.
+        # Smooth the histogram, unless a spike, such as many zeros, is larger than the noise.
         smooth = np.convolve(np.pad(cells, 1, mode="edge"), [0.25, 0.5, 0.25], "valid")
         cells = smooth + signal_share(cells - smooth, 0.375 * noise_sd**2) * (cells - smooth)
     share = cells / cells.sum() if cells.sum() > 0 else np.full(bins, 1.0 / bins)
@@ -232,7 +232,7 @@ def interval_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
         chance = likelihoods(counts, noise_sd, expected, likely)
         chance /= chance.sum()
         normal = chance[:-1].reshape(MARGINAL_CENTRES, MARGINAL_SPREADS)
-        # The spread is that of a normal, and does not grow with the doubt about its mean.
+        # The spread is a normal's, and does not grow with the doubt about its mean.
         mean = np.linspace(0.0, 1.0, MARGINAL_CENTRES) @ normal.sum(axis=1)
         mean /= max(float(normal.sum()), np.finfo(float).tiny)
         law = normal.sum(axis=0) @ _normals(np.array([mean]))[0] + chance[-1] / FINE_BINS

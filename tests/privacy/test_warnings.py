@@ -60,7 +60,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
     "arm of known propensity": (call(propensity=0.5), lambda: rows(chance=1.0)),
     "arm of cells": (call(formula="Y ~ T | C(G)", learner="adum"), lambda: rows(chance=1.0)),
     "arm of two regressions": (call(formula="Y ~ T | X", learner="tm"), lambda: rows(chance=1.0)),
-    "noise": (call(eps=0.1), lambda: rows(300)),
+    "noise": (call(formula="Y ~ T | X", eps=0.1), lambda: rows(300)),
     "levels": (call(bounds=MORE, eps=8.0), rows),
     "allocation": (call(propensity=0.1), rows),
     "groups": (call(bounds=MORE, groups=["G"]), rows),

@@ -55,7 +55,7 @@ def mu_at(eps: float) -> float:
 @pytest.mark.slow
 def test_a_million_releases_of_two_tables_keep_to_the_claim() -> None:
     """At (1, 1e-5); 2.7 sds of both counts refute an epsilon 8% too small, but for 1e-4."""
-    frame = pd.DataFrame({"Y": [0, 1] * 10, "T": [0, 0, 1, 1] * 5})
+    frame = pd.DataFrame({"Y": [0, 1] * 20, "T": [0, 0, 1, 1] * 10})
     fit = pc.private("Y ~ T", frame, eps=1, delta=DELTA, bounds={"Y": [0, 1]})
     (stage,) = fit.plan.stages
     leave, change = Exit(fit.plan, OperatingSystem()), 1 << 30
