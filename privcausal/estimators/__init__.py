@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators.averages import clusters_described, weights_described
+from privcausal.estimators.averages import ASSUMED, CLUSTERED, METHOD, NUISANCES, WEIGHING
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
 from privcausal.estimators.difference import DifferenceInMeans, EventStudy
@@ -17,7 +18,7 @@ from privcausal.estimators.private import Private
 from privcausal.estimators.published import Published, PublishedADUM, PublishedDPCATE, PublishedTM
 from privcausal.estimators.regress import LeastSquares
 from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
-from privcausal.estimators.survival import survival_described
+from privcausal.estimators.survival import CENSORING, SURVIVAL_METHODS
 from privcausal.estimators.two_stage import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
 from privcausal.estimators.uplift import ADUM, TM
 from privcausal.estimators.words import Description, Estimate
@@ -52,10 +53,31 @@ def describe(estimate: Estimate) -> Description:
     plan = estimate.plan
     kinds = PRINTED if plan.request.mode == "paper" else learner_kinds()
     by_name = {kind.name: kind for kind in kinds}
-    description = by_name.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
-    for option in (survival_described, clusters_described, weights_described):
-        description = option(description, estimate)
-    return description
+    text = by_name.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
+    title, rows, methods, assumed = text.title, text.rows, text.methods, list[str]()
+    request, averages = plan.request, estimate.averages
+    if request.horizon is not None:
+        rows, methods = (*rows, ("Horizon", f"{request.horizon:g}")), (*SURVIVAL_METHODS, *methods)
+        assumed.append(CENSORING)
+    if request.cluster is not None:
+        name = request.cluster.column
+        kept = (row for row in rows if row[0] != "Covariance")
+        rows, methods = (
+            (*kept, ("Std err clustered by", name)),
+            (*methods, METHOD.format(name=name)),
+        )
+        assumed.append(CLUSTERED.format(name=name, most=request.cluster.max_rows))
+    if request.weights is not None and averages is not None:
+        name, most = request.weights, f"{averages.most_weight:.4g}"
+        effect = f"{averages.weighting:.2f} (of the weights)"
+        rows = (*rows, ("Weights", f"{name}, at most {most}"), ("Design effect", effect))
+        weighing = WEIGHING.format(name=name, most=most) + NUISANCES * (not request.regression)
+        title, methods = f"weighted {title}" if request.regression else title, (*methods, weighing)
+        assumed.append(ASSUMED.format(name=name))
+    assumptions, notes = (*text.assumptions, *assumed), (*text.notes, *assumed)
+    return replace(
+        text, title=title, rows=rows, methods=methods, assumptions=assumptions, notes=notes
+    )
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from privcausal import accounting
 from privcausal.errors import CapabilityError
 from privcausal.estimators import averages as averages_of
 from privcausal.estimators import budget, first_stages, words
@@ -37,6 +38,7 @@ from privcausal.request.schema import Schema
 from privcausal.vault import Vault
 
 
+@dataclass(frozen=True, eq=False)
 class Learner(ABC):
     """Plans its releases from a request, and fits by asking a vault for these releases.
 
@@ -104,7 +106,10 @@ class Learner(ABC):
 
         A number of 0 groups stands for other needs: the sd is a third of the rows that noise hides.
         """
-        return budget.count_sd(plan), 2
+        # Of two groups that use the whole budget. A row, or unit, that moves changes both counts.
+        # Gaussian noise has the sd 1 / sqrt(rho), and Laplace noise the sd sqrt(8) / epsilon.
+        rho, epsilon = (part / accounting.PICO for part in (plan.rho, plan.epsilon))
+        return float((rho + epsilon**2 / 8) ** -0.5), 2
 
     def top(self, request: Request) -> Mapping[str, float]:
         """Division of rho among the groups of stages, before the user's shares."""
@@ -203,8 +208,7 @@ class CateLearner(EffectLearner):
         if not state.plan.has(STAGES[1]):
             return finish(state, effect, learned.reported, None, learned.notes)
         # the averages, from doubly robust scores with this effect and these nuisances
-        counts = first_stages.outcome_histogram(state, averages_of.AVERAGE_RANGE)
-        state = first_stages.with_outcome_look(state, counts)
+        state = nu.with_outcomes(state, averages_of.AVERAGE_RANGE, look=True)
         scored = WeightedNuisances(learned.nuisances, learned.remainder)
         if learned.pilot is not None:
             scored = weighed(state, learned.partials, learned.nuisances, learned.pilot, STAGES[1])
@@ -216,10 +220,24 @@ class CateLearner(EffectLearner):
         requested = [RequestedAverage(ATE_TERM, target, scored.remainder)]
         estimate = averages(state, requested, STAGES, scored.weight)
         estimate = with_adjustment(state, learned.partials, estimate)
-        # the effect with the average as its constant part
-        variance = float(estimate.cov[0, 0] + estimate.clipping[0] ** 2)
-        if not state.population.atoms:  # the share of the rows at a point is a rough guess
-            effect = effect.with_average(state.rows, float(estimate.estimate[0]), variance)
+        # The effect plus a constant, so that its mean is near the average. The two means are
+        # weighed by their variances. If their distance shows a larger error of the effect's mean,
+        # that error counts. The new mean is then within one sd of the average, if no value reaches
+        # the clip. The bands keep their widths, because the same rows cause both sampling errors.
+        average, variance = estimate.estimate[0], estimate.cov[0, 0] + estimate.clipping[0] ** 2
+        usable = bool(effect.pieces) and np.isfinite([average, variance]).all()
+        if usable and not state.population.atoms:  # the share of the rows at a point is a guess
+            rows, ones = state.rows, np.ones(len(state.rows))
+            away = float(average) - float(np.mean(effect(rows)))
+            off = max(effect.mean_sd(rows, ones) ** 2, away**2 - float(variance))
+            weights = [ones if p.weight is None else p.weight(rows) for p in effect.pieces]
+            shares = np.linalg.lstsq(np.column_stack(weights), ones, rcond=None)[0]
+            steps = shares * away * off / (off + float(variance))
+            pieces = []
+            for piece, step in zip(effect.pieces, steps.tolist(), strict=True):
+                additive = replace(piece.additive, offset=piece.additive.offset + step)
+                pieces.append(replace(piece, additive=additive))
+            effect = replace(effect, pieces=tuple(pieces))
         return finish(state, effect, learned.reported, estimate, learned.notes)
 
 
@@ -421,10 +439,41 @@ def with_adjustment(
     estimate: AverageEstimate,
     term: ResultTerm = ATE_TERM,
 ) -> AverageEstimate:
-    """The averages, with what adjustment did, and with what strong interactions would do."""
-    alerts, strong = state.alerts, [np.nan] * len(parts)
+    """The averages, with what adjustment did, and with what strong interactions would do.
+
+    `removed` is the estimated confounding that was removed, `hidden` the share that noise hides,
+    and `differs` how much a second estimate of the first differs from it; NaN if unknown. A
+    difference in means exceeds a constant effect tau by Cov(e, b) / (P(T = 1) P(T = 0)) for the
+    baseline b = Y - tau T. The second estimate is from the released moments and not from synthetic
+    rows: beta_e' Cov(phi, b) + Cov(phi, T)' beta_b - beta_e' Cov(phi) beta_b, which leaves out the
+    product of both errors only. The results are means over folds.
+    """
+    alerts, strong, shares = state.alerts, [np.nan] * len(parts), []
     alerts |= product_alert(state, parts, estimate, term)
-    removed, hidden, differs = nu.adjustment(state, parts, float(estimate.estimate[0]))
+    effect = float(estimate.estimate[0])
+    for part in parts:
+        if part.pair is None or not state.features.blocks:
+            break
+        e, y = part.pair.mean
+        b, gram, with_t = y - effect * e, part.pair.e.gram, part.pair.e.cross
+        with_b = part.pair.y.cross - effect * with_t
+        count = max(float(gram[0, 0]), 1e-9)  # noise can hide all rows, and then share is extreme
+        cov = np.cov(state.rows.phi(state.features), rowvar=False, bias=True)
+        confounding, lost = float(e @ cov @ b), part.pair.hidden(cov)
+        # the first feature is 1
+        share, means = 0.5 + float(with_t[0]) / count, gram[0] / count
+        again = e @ (with_b - means * with_b[0]) + b @ (with_t - means * with_t[0])
+        again -= e @ (gram - np.outer(means, gram[0])) @ b
+        gap = abs(confounding - again / count)
+        if part.beyond is not None:
+            psi, pair = part.beyond
+            e, y = pair.mean
+            cov = np.cov(state.rows.phi(psi), rowvar=False, bias=True)
+            confounding += float(e @ cov @ (y - effect * e))
+        both = share * (1 - share) if 0 < share < 1 else np.nan
+        shares.append((confounding / both, lost, gap / both))
+    means_of = np.mean(shares, axis=0) if shares else np.full(3, np.nan)
+    removed, hidden, differs = map(float, means_of)
     if not differs <= MOST_DIFFERENT * float(np.sqrt(estimate.cov[0, 0])):
         removed = np.nan
     if hidden > MOSTLY_HIDDEN and "arm" not in alerts:
@@ -438,7 +487,7 @@ def with_adjustment(
     return replace(
         estimate,
         strong=float(np.mean(strong or [np.nan])),
-        unadjusted=float(estimate.estimate[0]) + removed,
+        unadjusted=effect + removed,
         hidden=hidden,
     )
 

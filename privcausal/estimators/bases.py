@@ -21,7 +21,14 @@ from privcausal.features.basis import FeatureMap
 from privcausal.inference import regression
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Moments, Posterior, Prior, ScaleMixturePrior, fit
+from privcausal.inference.regression import (
+    Moments,
+    Posterior,
+    Prior,
+    ScaleMixturePrior,
+    fit,
+    mixture_law,
+)
 from privcausal.prices import pair
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -158,7 +165,9 @@ class Gam(Base):
             intercept, np.full(features.size, unit), np.minimum(features.order, 2) - 1
         )
         constant = _near_constant(moments, features, intercept, size)
-        return regression.average([constant, regression.mixture(moments, law)])
+        posteriors = [constant, regression.mixture(moments, law)]
+        _, mean, cov = mixture_law([(p.evidence, p.mean, p.cov) for p in posteriors])
+        return Posterior(mean, cov, max(p.evidence for p in posteriors))
 
     def reference(self, features: FeatureMap, intercept: float, unit: float) -> Matrix:
         """Prior covariance of effects whose linear coefficients have the sd `unit`, (p, p)."""

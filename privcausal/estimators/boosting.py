@@ -95,8 +95,9 @@ class Totals(NamedTuple):
     ----------
     value, noise : Vector, Matrix
         Least squares estimate, shape (K,), and the covariance of its error.
-    basis : Matrix
-        Orthonormal directions that the rounds measured, shape (K, r): all, unless rounds are few.
+    free : Matrix
+        Orthonormal directions that the rounds measured, shape (K, r - 1), without the one that has
+        information on the constant. r is K, unless rounds are few.
     mass : Vector
         Public estimate of h, shape (K,).
     position : Vector or None
@@ -105,14 +106,9 @@ class Totals(NamedTuple):
 
     value: Vector
     noise: Matrix
-    basis: Matrix
+    free: Matrix
     mass: Vector
     position: Vector | None
-
-    @property
-    def free(self) -> Matrix:
-        """Directions without information on the constant, shape (K, r - 1)."""
-        return np.asarray(self.basis @ null_space((self.basis.T @ self.mass)[None, :]))
 
 
 def _through(to_coef: Matrix, law: Posterior) -> Posterior:
@@ -182,7 +178,8 @@ def totals(
     precision, basis = precision[measured], basis[:, measured]
     inverse = (basis / precision) @ basis.T
     value = inverse @ (member.T @ seen.ravel())
-    return Totals(value, noise_sd**2 * inverse, basis, mass, position)
+    free = np.asarray(basis @ null_space((basis.T @ mass)[None, :]))
+    return Totals(value, noise_sd**2 * inverse, free, mass, position)
 
 
 def smooth(arm: Totals, size: float, dispersion: float) -> tuple[Vector, Matrix]:
@@ -407,7 +404,7 @@ class BoostingSession:
         middles[[0, -1]] = edges[[0, -1]]
         mean = float(seen @ middles / seen.sum())
         away = np.abs(middles - mean)
-        borders = cuts.size_edges(half + abs(mean))
+        borders = cuts.score_edges(half + abs(mean), cuts.SHAPE_OCTAVES)
         cells = np.minimum(np.searchsorted(borders, away), len(borders) - 1)
         rows = np.asarray(np.bincount(cells, seen, len(borders)), np.float64)
         sizes = cuts.AbsHistogram(borders, rows, sd)
@@ -495,32 +492,23 @@ class Trained:
         start = self.machine.mass(task) * self.count
         if not (task.logistic and self.machine.option.smooth):
             return start
-        totals = [self._total(start, 0, k) for k in range(len(self.cells))]
-        laws = [smooth(total, task.size, task.dispersion) for total in totals]
+        laws = [smooth(total, task.size, task.dispersion) for total in self._totals(start, 0)]
         law = _through(bins.to_coef, assemble([self._constant(0)], laws))
         ends = state.clip, 1 - state.clip
         e = functions.Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(state.rows)
         return self.machine.mass(replace(task, curvature=(e * (1 - e))[None, :])) * self.count
 
-    @cached_property
-    def _totals(self) -> list[list[Totals]]:
-        """Combined evidence of all rounds on each axis, by arm."""
-        arms = range(self.query.arms)
-        axes = range(len(self.cells))
-        return [[self._total(self._masses, arm, k) for k in axes] for arm in arms]
-
-    def _total(self, masses: Matrix, arm: int, k: int) -> Totals:
-        query, cells, axes = self.query, self.cells[k], self.machine.bins.axes
+    def _totals(self, masses: Matrix, arm: int) -> list[Totals]:
+        """Combined evidence of all rounds on each axis of an arm."""
+        query, axes, out = self.query, self.machine.bins.axes, []
         sums = self.sums.reshape(query.rounds, query.arms, query.axes, query.leaves)
-        before = [made.scores[arm, cells] + made.constant[arm] for made in self.path[:-1]]
-        return totals(
-            query.leaf[:, cells],
-            sums[:, arm, k],
-            np.array(before),
-            masses[arm, cells],
-            self.noise_sd,
-            axes[k].position if k < len(axes) else None,
-        )
+        before = np.array([made.scores[arm] + made.constant[arm] for made in self.path[:-1]])
+        for k, cells in enumerate(self.cells):
+            position = axes[k].position if k < len(axes) else None
+            leaf, mass = query.leaf[:, cells], masses[arm, cells]
+            part = totals(leaf, sums[:, arm, k], before[:, cells], mass, self.noise_sd, position)
+            out.append(part)
+        return out
 
     def _constant(self, arm: int) -> tuple[float, float]:
         query = self.query
@@ -540,7 +528,7 @@ class Trained:
         """Distribution of each axis's shape in one arm."""
         task, query = self.task, self.query
         if self.machine.option.smooth:
-            totals = self._totals[arm]
+            totals = self._totals(self._masses, arm)
             return [smooth(total, task.size, task.dispersion) for total in totals]
         laws = []
         for cells in self.cells:  # How the rounds produced the raw shape.
@@ -572,9 +560,10 @@ class Trained:
             ]
         else:
             size, dispersion = self.task.size, self.task.dispersion
+            first, second = (self._totals(self._masses, arm) for arm in (0, 1))
             shapes = [
                 smooth_arms(a, b, size, dispersion, apart=not alike)
-                for a, b, alike in zip(*self._totals, shared, strict=True)
+                for a, b, alike in zip(first, second, shared, strict=True)
             ]
         return assemble([self._constant(0), self._constant(1)], shapes)
 
@@ -614,20 +603,12 @@ PROPENSITY_SIZE = 1.0
 
 
 _PRODUCTS = nu.interaction_steps(0.01, 0.11, 0.25)
-_WEIGHTING = (
-    Step(PROPENSITY, 0.15, (learned_propensity,)),
-    Step(BOOSTED_SIZES, 0.03),
-)
+_WEIGHTING = (Step(PROPENSITY, 0.15, (learned_propensity,)), Step(BOOSTED_SIZES, 0.03))
 
 ONE_STAGE = (*_WEIGHTING, Step(nu.OUTCOME, 0.78), *_PRODUCTS)
 """Stages of learners that only regress the outcome within arms."""
 
-MEAN_FIRST = (
-    *_WEIGHTING,
-    Step(nu.OUTCOME, 0.66),
-    *_PRODUCTS,
-    Step(BOOSTED_MEAN, 0.12),
-)
+MEAN_FIRST = (*_WEIGHTING, Step(nu.OUTCOME, 0.66), *_PRODUCTS, Step(BOOSTED_MEAN, 0.12))
 """Stages of learners that regress the outcome within arms after a mean effect."""
 
 TWO_STAGES = (
@@ -700,11 +681,6 @@ def _session(state: FitState) -> BoostingSession:
     return BoostingSession(state, option, bins, es, np.stack([1 - e, e]))
 
 
-def _mean(machine: BoostingSession, coef: Vector, centre: Centre) -> Steps:
-    outcome = machine.state.outcome
-    return Steps(machine.bins.features, coef, centre.value, outcome.lo, outcome.hi)
-
-
 def _arm_means(
     machine: BoostingSession, shared: Sequence[bool] | None, *, overlap: bool = False
 ) -> _Means:
@@ -734,12 +710,13 @@ def _means(machine: BoostingSession, centre: Centre, fitted: Sequence[Posterior]
     to the means of both arms.
     """
     state, bins, modifiers = machine.state, machine.bins, machine.effect.bins
+    ends = centre.value, state.outcome.lo, state.outcome.hi
     to_coef = np.asarray(block_diag(bins.to_coef, bins.to_coef))
     plain, partials, covs = list[NuisanceTriple](), list[nu.FoldFit](), []
     for e, both in zip(machine.es, fitted, strict=True):
         law = _through(to_coef, both)
         p = len(law.mean) // 2
-        mu0, mu1 = _mean(machine, law.mean[:p], centre), _mean(machine, law.mean[p:], centre)
+        mu0, mu1 = (Steps(bins.features, coef, *ends) for coef in (law.mean[:p], law.mean[p:]))
         plain.append(NuisanceTriple(e.e, mu0, mu1))
         partials.append(nu.FoldFit(e.e, e.soft, functions.Mixture(e.soft, mu1, mu0), None))
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
@@ -780,15 +757,51 @@ def s_or_t_learner(state: FitState, *, joint: bool) -> EffectFit:
     One boosting has a shape for each arm. A row is in only one arm, so two shapes cost the same as
     one. With `joint`, three things change. The arms' shapes are smoothed together and expected to
     be similar. Rows have overlap weights if public or released numbers indicate little noise. The
-    mean effect is measured once more.
+    mean effect is measured once more, by sum (T - e)(Y - mu_T) / sum e (1 - e). This correction is
+    a single number and has the noise of one number, not of all axes. It is correct if either the
+    arms' means or the propensity are correct. The shapes' mean, in contrast, is biased if means are
+    not additive, or if noise shrinks the confounding shapes. The correction is shrunk: its noise is
+    weighed against the possible error of the shapes' mean.
     """
     machine = _session(state)
-    modifiers = set(machine.effect.bins.axes)
+    state, modifiers = machine.state, set(machine.effect.bins.axes)
     shared = [axis not in modifiers for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(nu.OUTCOME) < OVERLAP_PRICE
     means = _arm_means(machine, shared, overlap=overlap)
     effect = _effect(machine, means.contrast)
-    return _assembled(machine, means, _with_mean(machine.state, means, effect) if joint else effect)
+    if not joint:
+        return _assembled(machine, means, effect)
+    # residuals with overlap weights
+    outcome, size = state.outcome, means.centre.size
+    softs, scores = [part.e_soft for part in means.partials], []
+    for e, means_of in zip(softs, means.nuisances, strict=True):
+        mu0, mu1 = means_of.mu0, means_of.mu1
+        eta, tau = functions.Mixture(e, mu1, mu0), functions.Difference(mu1, mu0)
+        most = 2 * outcome.bound
+        scores.append(vault.ResidualProduct(e, eta, outcome, state.soft_clip, tau, most))
+    target = nu.by_fold(scores)
+    treated = np.mean([soft(state.rows) for soft in softs], axis=0)
+    share = float(np.mean(treated * (1 - treated)))
+    cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
+    constant = FeatureMap(state.design, (), 1.0)
+    release = state.release(BOOSTED_MEAN, vault.Cross(constant, target, cut, "mean residual"))
+    mass = state.population.count * share
+    move, noise = float(release.value[0]) / mass, float(release.noise_sd[0]) / mass
+    # the shapes' mean, moved towards the correction
+    (piece,) = effect.pieces
+    additive = piece.additive
+    phi = state.rows.phi(additive.features).mean(axis=0)
+    off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * size) ** 2
+    weight = off / (off + noise**2)
+    # Residuals use means clipped to the outcome's bounds; the arms' shapes may exceed these bounds.
+    clipped = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in means.nuisances])
+    coef, turn = additive.coef.copy(), np.eye(len(phi))
+    coef[0] += float(clipped - phi @ coef) + weight * move
+    turn[0] -= weight * phi
+    cov = turn @ piece.cov @ turn.T
+    cov[0, 0] += (weight * noise) ** 2
+    moved = replace(piece, additive=replace(additive, coef=coef), cov=cov)
+    return _assembled(machine, means, replace(effect, pieces=(moved,)))
 
 
 def constant_s_learner(state: FitState) -> EffectFit:
@@ -813,47 +826,6 @@ def _assembled(machine: BoostingSession, means: _Means, effect: Effect) -> Effec
     return EffectFit(machine.state, effect, means.nuisances, seen, means.remainder)
 
 
-def _with_mean(state: FitState, means: _Means, effect: Effect) -> Effect:
-    """Correct the mean of the effect with overlap-weighted residuals.
-
-    The correction is sum (T - e)(Y - mu_T) / sum e (1 - e). It is a single number and has the noise
-    of one number, not of all axes. It is correct if either the arms' means or the propensity are
-    correct. The shapes' mean, in contrast, is biased if means are not additive, or if noise shrinks
-    the confounding shapes. The correction is shrunk: its noise is weighed against the possible
-    error of the shapes' mean.
-    """
-    outcome, size = state.outcome, means.centre.size
-    clip, most = state.soft_clip, 2 * outcome.bound
-    softs = [part.e_soft for part in means.partials]
-    scores = []
-    for e, means_of in zip(softs, means.nuisances, strict=True):
-        mu0, mu1 = means_of.mu0, means_of.mu1
-        eta, tau = functions.Mixture(e, mu1, mu0), functions.Difference(mu1, mu0)
-        scores.append(vault.ResidualProduct(e, eta, outcome, clip, tau, most))
-    target = nu.by_fold(scores)
-    treated = np.mean([soft(state.rows) for soft in softs], axis=0)
-    share = float(np.mean(treated * (1 - treated)))
-    cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
-    constant = FeatureMap(state.design, (), 1.0)
-    release = state.release(BOOSTED_MEAN, vault.Cross(constant, target, cut, "mean residual"))
-    mass = state.population.count * share
-    move, noise = float(release.value[0]) / mass, float(release.noise_sd[0]) / mass
-    (piece,) = effect.pieces
-    additive = piece.additive
-    phi = state.rows.phi(additive.features).mean(axis=0)
-    off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * size) ** 2
-    weight = off / (off + noise**2)
-    # Residuals use means clipped to the outcome's bounds; the arms' shapes may exceed these bounds.
-    clipped = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in means.nuisances])
-    coef, turn = additive.coef.copy(), np.eye(len(phi))
-    coef[0] += float(clipped - phi @ coef) + weight * move
-    turn[0] -= weight * phi
-    cov = turn @ piece.cov @ turn.T
-    cov[0, 0] += (weight * noise) ** 2
-    moved = replace(piece, additive=replace(additive, coef=coef), cov=cov)
-    return replace(effect, pieces=(moved,))
-
-
 def r_learner(state: FitState) -> EffectFit:
     """R-learner (Nie and Wager 2021, Eq. 4).
 
@@ -866,8 +838,9 @@ def r_learner(state: FitState) -> EffectFit:
     centre = machine.outcome_centre()
     trained = machine.train(nu.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [fit.coefficients() for fit in trained]
+    ends = centre.value, outcome.lo, outcome.hi
     partials: nu.Folds = tuple(
-        nu.FoldFit(e.e, e.soft, _mean(machine, eta.mean, centre), None)
+        nu.FoldFit(e.e, e.soft, Steps(machine.bins.features, eta.mean, *ends), None)
         for e, eta in zip(machine.es, etas, strict=True)
     )
     partials, doubt = nu.refine_supported(state, partials, centre.size)

@@ -16,7 +16,7 @@ from privcausal.estimators.bases import PrivateBase
 from privcausal.features.design import design_of
 from privcausal.features.rows import read_queries, warn_beyond
 from privcausal.inference.averages import FEW_SDS
-from privcausal.inference.ranges import rows_to_find
+from privcausal.inference.ranges import COARSE_STANDS_OUT, ROOM, USUAL_SHARE
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import plan
 from privcausal.request.checks import check_domains
@@ -270,7 +270,23 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
         values = [ref, *(v for v in domain.values if v != ref)]
         reordered[name] = Levels(values, other=domain.other)
     schema = schema.with_columns(reordered) if reordered else schema
-    _check_finite(request, schema)
+    # Dummies of all declared levels, and their products, are counted before they are created.
+    columns = [[schema.get(v) for v in term.variables] for term in formula.terms]
+    sizes = [math.prod(len(d.labels) for d in term if isinstance(d, Levels)) for term in columns]
+    if sum(sizes) > MOST_COLUMNS:
+        raise CapabilityError(
+            f"The declared levels in this formula make more than {MOST_COLUMNS:,} columns. Declare "
+            "fewer levels (with other=True for the rest), or remove products of factors."
+        )
+    # Terms with declared domains must be finite there: `Design` evaluates a grid. Regressions
+    # cannot tell columns apart that are linearly dependent there, so they refuse them.
+    declared = tuple(t for t in formula.terms if all(v in schema for v in t.variables))
+    design = design_of(declared, schema, full_rank=not formula.treatment)
+    if not formula.treatment and (names := design.dependent()):
+        raise FormulaError(
+            f"Collinear columns: {', '.join(map(repr, names))}. Whatever the data, one of them is "
+            "a linear function of the others and the intercept. Leave one of them out."
+        )
     # the points must be readable before budget is spent: this needs declared domains
     if request.queries is not None:
         estimated = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
@@ -300,33 +316,6 @@ def as_coded(schema: Schema, request: Request) -> Schema:
 
 MOST_COLUMNS = 1000
 """Maximum number of columns; the noise of a wider Gram would take minutes and gigabytes."""
-
-
-def _check_finite(request: Request, schema: Schema) -> None:
-    """Check that terms with declared domains are finite there: `Design` evaluates a grid.
-
-    Regressions cannot tell columns apart that are linearly dependent there, so they refuse them.
-
-    Dummies of all declared levels, and their products, are counted before they are created.
-    """
-    terms = request.formula.terms
-    wide = sum(
-        math.prod(len(d.labels) for v in t.variables if isinstance(d := schema.get(v), Levels))
-        for t in terms
-    )
-    if wide > MOST_COLUMNS:
-        raise CapabilityError(
-            f"The declared levels in this formula make more than {MOST_COLUMNS:,} columns. Declare "
-            "fewer levels (with other=True for the rest), or remove products of factors."
-        )
-    declared = tuple(t for t in terms if all(v in schema for v in t.variables))
-    regression = not request.formula.treatment
-    design = design_of(declared, schema, full_rank=regression)
-    if regression and (names := design.dependent()):
-        raise FormulaError(
-            f"Collinear columns: {', '.join(map(repr, names))}. Whatever the data, one of them is "
-            "a linear function of the others and the intercept. Leave one of them out."
-        )
 
 
 def check_plan(fit: plan.Plan, schema: Schema, functions: int) -> None:
@@ -473,20 +462,10 @@ def make_plan(
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
 
 
-def noise_sd(fit: plan.Plan, rho: int, change: float, unit: float = 1.0) -> float:
-    """Noise sd of a sum at this pico-rho, if one row changes the sum by `change` units."""
+def noise_sd(fit: plan.Plan, stage: plan.StageKey, change: float, unit: float = 1.0) -> float:
+    """Noise sd of a sum at the stage's budget, if one row changes the sum by `change` units."""
     largest = change * fit.request.trust.max_rows * unit
-    return float(largest / np.sqrt(2 * rho / accounting.PICO))
-
-
-def count_sd(fit: plan.Plan) -> float:
-    """Noise sd of the counts of two groups of rows, or units, if they used the whole budget.
-
-    A row that moves changes both. Its Gaussian noise has the sd 1 / sqrt(rho), and its Laplace
-    noise the sd sqrt(8) / epsilon.
-    """
-    rho, epsilon = (part / accounting.PICO for part in (fit.rho, fit.epsilon))
-    return float((rho + epsilon**2 / 8) ** -0.5)
+    return float(largest / np.sqrt(2 * fit.stage(stage).rho / accounting.PICO))
 
 
 def check_rows(
@@ -494,10 +473,10 @@ def check_rows(
 ) -> None:
     """Refuse a fit that noise would hide with this public number of rows or units.
 
-    This is the only such rule, and it comes before any charge. Bounds are estimated with
-    `ranges.rows_to_find` rows. A comparison needs two groups of more than `FEW_SDS` noise sds each,
-    and a mean needs one. `counted` is the learner's noise sd of the count of a group, and number of
-    groups.
+    This is the only such rule, and it comes before any charge. Estimated bounds need as many rows
+    as show the size of a usual column. A comparison needs two groups of more than `FEW_SDS` noise
+    sds each, and a mean needs one. `counted` is the learner's noise sd of the count of a group, and
+    number of groups.
 
     Raises
     ------
@@ -524,7 +503,9 @@ def check_rows(
     if not fit.has(MAGNITUDES):
         return
     change = np.sqrt((2.0 if trust.neighbors == "substitute" else 1.0) * columns)
-    needed = rows_to_find(noise_sd(fit, fit.stage(MAGNITUDES).rho, float(change)))
+    # so many rows show the size of a usual column, positive and negative together
+    noise = noise_sd(fit, MAGNITUDES, float(change))
+    needed = (COARSE_STANDS_OUT + ROOM) * float(np.sqrt(2.0)) * noise / USUAL_SHARE
     if size < (needed := needed / trust.max_rows):
         raise BudgetError(
             f"The data have too few {kind} to estimate bounds of {columns} "

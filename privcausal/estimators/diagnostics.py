@@ -25,6 +25,7 @@ from privcausal.inference.cells import CellEffect, Curve, curves
 from privcausal.inference.effects import Answers
 from privcausal.inference.population import uniform_population
 from privcausal.request.checks import check_table
+from privcausal.request.partition import Partition
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Budget
 from privcausal.request.schema import Interval
@@ -141,11 +142,42 @@ def uplift(
 ) -> UpliftCurves:
     """Counts and sums of `frame` in cells of the effect, in pure epsilon, and the curves.
 
-    The cells are those of the fit, or else `RANKS` ranges of the estimated effect.
+    The cells are those of the fit, or else `RANKS` ranges of the estimated effect with equal shares
+    of the population that the fit knows.
+
+    Raise `CapabilityError` if no effect is known at other rows, if it does not vary, or if arms
+    cannot be compared within a range because the treatment is not randomized with one probability.
     """
     effect, request = estimate.effect, estimate.plan.request
-    cells = effect.partition if isinstance(effect, CellEffect) else ranks(estimate)
-    ranking = effect.value if isinstance(effect, CellEffect) else np.arange(float(cells.size))
+    names = request.formula.effect_variables
+    cells: Partition | Ranks
+    if isinstance(effect, CellEffect):
+        cells, ranking = effect.partition, effect.value
+    elif isinstance(effect, Answers) or not (effect and names):
+        raise CapabilityError(
+            "Uplift curves rank other rows by their effects, but this fit has no effect at other "
+            "points. Use pc.privcate with modifiers and without queries=. No budget was spent."
+        )
+    elif not isinstance(request.propensity, int | float):
+        raise CapabilityError(
+            "Uplift curves compare the arms' means, so treatment must be randomized with one "
+            "probability. In a trial, declare propensity=. No budget was spent."
+        )
+    else:
+        known = estimate.population
+        if not set(names) <= set(known.probabilities):
+            known = uniform_population(estimate.schema, names, None)
+        values, rows = np.unique(effect(known.rows()), return_counts=True)
+        at = np.searchsorted(np.cumsum(rows), np.arange(1, RANKS) / RANKS * rows.sum())
+        at = np.unique(at[at < len(values) - 1])
+        if not len(at):
+            raise CapabilityError(
+                "The estimated effect is the same for all rows, so they have no rank. No budget "
+                "was spent."
+            )
+        # between two values, so that no value of the population is at a border
+        cells = Ranks(effect, (values[at] + values[at + 1]) / 2)
+        ranking = np.arange(float(cells.size))
     budget = Budget(epsilon, request.budget.delta)
     sums = vault.CellSums(
         cells, outcome_of(request, estimate.schema), request.trust.neighbors, "laplace",
@@ -156,39 +188,6 @@ def uplift(
     )
     totals = cell_totals(sums, release, request.trust.max_rows)
     return UpliftCurves(plan, release, kind, curves(totals, ranking))
-
-
-def ranks(estimate: Estimate) -> Ranks:
-    """Ranges of the estimated effect with equal shares of the population that the fit knows.
-
-    Raise `CapabilityError` if no effect is known at other rows, if it does not vary, or if arms
-    cannot be compared within a range because the treatment is not randomized with one probability.
-    """
-    effect, request = estimate.effect, estimate.plan.request
-    names = request.formula.effect_variables
-    if isinstance(effect, Answers) or not (effect and names):
-        raise CapabilityError(
-            "Uplift curves rank other rows by their effects, but this fit has no effect at other "
-            "points. Use pc.privcate with modifiers and without queries=. No budget was spent."
-        )
-    if not isinstance(request.propensity, int | float):
-        raise CapabilityError(
-            "Uplift curves compare the arms' means, so treatment must be randomized with one "
-            "probability. In a trial, declare propensity=. No budget was spent."
-        )
-    known = estimate.population
-    if not set(names) <= set(known.probabilities):
-        known = uniform_population(estimate.schema, names, None)
-    values, rows = np.unique(effect(known.rows()), return_counts=True)
-    at = np.searchsorted(np.cumsum(rows), np.arange(1, RANKS) / RANKS * rows.sum())
-    at = np.unique(at[at < len(values) - 1])
-    if not len(at):
-        raise CapabilityError(
-            "The estimated effect is the same for all rows, so they have no rank. No budget was "
-            "spent."
-        )
-    # between two values, so that no value of the population is at a border
-    return Ranks(effect, (values[at] + values[at + 1]) / 2)
 
 
 def _propensity(estimate: Estimate) -> Function:

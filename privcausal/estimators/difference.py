@@ -198,7 +198,6 @@ HIDDEN_ARM = (
 )
 
 
-@dataclass(frozen=True)
 class DifferenceInMeans(Learner):
     """Difference of the arms' mean outcomes, from one release of bounded sums within the arms.
 
@@ -261,7 +260,7 @@ class DifferenceInMeans(Learner):
             release = fit.release(WINDOW, cells)
             # Noise of the sums per half-width of the clipping interval.
             change, unit = sums.sensitivity(neighbors), float(sums.units[0])
-            noise = fit.noise_sd(DIFFERENCE_SUMS, change, unit) / (0.5 * bounds.width)
+            noise = budget.noise_sd(fit.plan, DIFFERENCE_SUMS, change, unit) / (0.5 * bounds.width)
             counts, cell_sd = cells.split(release.value), float(release.noise_sd[0])
             outcome = request.formula.outcome
             fit.check_domain(outcome, counts.sum(axis=0), np.sqrt(2.0) * cell_sd, WINDOW)
@@ -492,7 +491,6 @@ SMALL = (
 )
 
 
-@dataclass(frozen=True)
 class EventStudy(Learner):
     """ATT(g, t) of all cohorts and periods, from one release of sums of paths by cohort."""
 
@@ -517,8 +515,8 @@ class EventStudy(Learner):
     def counted(self, plan: Plan) -> tuple[float, int]:
         sums, labels = _cohort_sums(plan.request, plan.request.schema)
         unit = float((sums.units / sums.weights)[len(sums.size.wide)])
-        change, rho = sums.sensitivity(sums.neighbors), plan.stage(COHORT_SUMS).rho
-        return budget.noise_sd(plan, rho, change, unit), len(labels[0])
+        change = sums.sensitivity(sums.neighbors)
+        return budget.noise_sd(plan, COHORT_SUMS, change, unit), len(labels[0])
 
     def run(self, fit: Fit) -> words.Estimate:
         request, schema = fit.request, fit.schema
@@ -533,7 +531,7 @@ class EventStudy(Learner):
         # cohort's share, because all clipped paths may be in this cohort.
         cut = score_cut(
             Extremes(largest, ones, ones),
-            fit.noise_sd(COHORT_SUMS, change, unit) / rows,
+            budget.noise_sd(fit.plan, COHORT_SUMS, change, unit) / rows,
             sizes,
             None,
             rows,

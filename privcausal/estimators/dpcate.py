@@ -163,11 +163,7 @@ def learn_networks(
 
 
 def _weights(
-    fit: first_stages.Fit,
-    design: Design,
-    base: bases.NN,
-    stage: StageKey,
-    target: vault.Transform,
+    fit: first_stages.Fit, design: Design, base: bases.NN, stage: StageKey, target: vault.Transform
 ) -> Vector:
     """Weights of the network for this target; that of the outcome has the treatment as an input."""
     by_arm = stage == OUTCOME_NETWORK
@@ -207,11 +203,7 @@ FAILING = 1
 OTHER_HALF = 200
 """One half may exceed four times the other half by this number of rows; see `_most`."""
 
-NETWORK_STEPS = (
-    Step(first_stages.MARGINALS, 0.06),
-    Step(nu.SCORE_SIZES, 0.04),
-    Step(KERNEL, 0.90),
-)
+NETWORK_STEPS = (Step(first_stages.MARGINALS, 0.06), Step(nu.SCORE_SIZES, 0.04), Step(KERNEL, 0.90))
 """Stages charged in rho if networks learn the nuisances."""
 
 

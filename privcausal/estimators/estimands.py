@@ -72,10 +72,11 @@ class Estimand:
     in_set: bool = False  # Whether the interval is a confidence set, which may be unbounded
 
     rows = "rows"  # Those whose average it is
+    powers = (0, 0)  # Of e and 1 - e in the tilt
 
     def tilt(self, e: Vector) -> Vector:
         """Weight of each row in the average."""
-        return np.ones_like(e)
+        return np.asarray(e ** self.powers[0] * (1 - e) ** self.powers[1])
 
     def bias_weight(self, e: Vector, clip: float) -> Vector:
         """With several arms, the mean of the score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)],
@@ -119,9 +120,7 @@ class Tilted(Estimand):
 class ATT(Tilted):
     by_rest = True
     rows = "treated rows"
-
-    def tilt(self, e: Vector) -> Vector:
-        return e
+    powers = (1, 0)
 
     def bias_weight(self, e: Vector, clip: float) -> Vector:
         """Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
@@ -142,8 +141,7 @@ class ATT(Tilted):
 
 
 class ATO(Tilted):
-    def tilt(self, e: Vector) -> Vector:
-        return e * (1 - e)
+    powers = (1, 1)
 
     def bias_weight(self, e: Vector, clip: float) -> Vector:
         """(T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean E[h tau] + E[d_e d_y].

@@ -16,7 +16,7 @@ from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
-from privcausal.inference import cuts, ranges
+from privcausal.inference import ranges
 from privcausal.inference.averages import FEW_SDS, AverageEstimate, Reading
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.effects import Answers, Effect, Predicted
@@ -30,8 +30,6 @@ from privcausal.inference.population import (
     feature_map,
     interval_probabilities,
     level_probabilities,
-    population_gram,
-    shrunken,
 )
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
@@ -42,7 +40,6 @@ from privcausal.request.schema import Binary, Interval, Levels, Schema, Transfor
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import (
     ColumnHistograms,
-    Gram,
     LabelSelection,
     Marginals,
     Mechanism,
@@ -180,10 +177,6 @@ class Fit:
         folds = list(self.vault.release_folds(stage, mechanism))
         self.releases.append(folds[0])
         return folds
-
-    def noise_sd(self, stage: StageKey, change: float, unit: float = 1.0) -> float:
-        """Noise sd of a sum at the stage's budget, if one row changes the sum by `change` units."""
-        return budget.noise_sd(self.plan, self.plan.stage(stage).rho, change, unit)
 
     def check_empty_arm(self, arms: Vector, noise_sd: float) -> None:
         """Note whether an arm may be empty, from noisy counts of the arms."""
@@ -406,11 +399,13 @@ class FitState(Fit):
     propensity: functions.Function | None  # The known propensity as a function of the row
     # Regressors with at most one group per row and text, because levels exclude each other
     regressors: Regressors
+    # c with e in [c, 1 - c]: the clip of the request, or a lower clip for a rare treatment; 0 for a
+    # treatment that is not binary
+    clip: float
     # Interval to which outcomes are clipped when their mean is learned
     window: ranges.MeanWindow | None = None
     look: ranges.Look | None = None  # Histogram of the outcome for averages
     weights: WeightLaw | None = None  # Released distribution of survey weights
-    rare_clip: float = 0.5  # Clip for a rare treatment; 0 for a treatment that is not binary
     most: float = 1.0  # Clipping threshold of T - e if T is a number
     # Shrunken Gram for all rows and for each fold's complement, once released
     gram: GramEstimate | None = None
@@ -455,11 +450,6 @@ class FitState(Fit):
     def variance(self) -> float:
         """Variance of the outcome as released, or the largest that its bounds allow."""
         return self.outcome.bound**2 if self.window is None else self.window.variance
-
-    @property
-    def clip(self) -> float:
-        """c with e in [c, 1 - c]: the clip of the request, or a lower clip for a rare treatment."""
-        return min(self.request.arm_clip, self.rare_clip)
 
     @property
     def soft_clip(self) -> float:
@@ -543,6 +533,7 @@ def prepare(fit: Fit, *, linear_terms: bool = True) -> FitState:
         outcome=outcome_of(request, fit.schema),
         propensity=propensity,
         regressors=Regressors(linear, len(groups), len(request.groups)),
+        clip=request.arm_clip,
         weights=weights,
     )
 
@@ -592,76 +583,13 @@ def _population(fit: Fit, design: Design, looks: Mapping[StageKey, Mechanism]) -
     return Population(schema, probabilities, np.eye(numeric), count, spread, design.atoms)
 
 
-def outcome_histogram(state: FitState, stage: StageKey) -> accounting.Release | None:
-    """Release the histogram that `prepare` computed, or return None if none is planned."""
-    if not state.plan.has(stage):
-        return None
-    domain = state.schema[state.request.formula.outcome]
-    if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
-        state.unused(stage)
-        return None
-    release = state.release(stage, state.queries[stage])
-    name = state.request.formula.outcome
-    state.check_domain(name, release.value, float(release.noise_sd[0]), stage)
-    return release
-
-
-def with_outcome_look(state: FitState, release: accounting.Release | None) -> FitState:
-    """The state with the summary of a histogram of the outcome, if one was released."""
-    if release is None:
-        return state
-    bounds = Interval(state.outcome.lo, state.outcome.hi)
-    sd = float(release.noise_sd[0])
-    variance = 0.0 if state.window is None else state.window.variance
-    look = ranges.read_look(release.value, sd, bounds)
-    law = cuts.outcome_law(release.value[None], sd, bounds)
-    # the window's normal distributions have no tails, and the law starts from few detected cells
-    if law is not None:
-        variance = max(variance, law.variance)
-    if not look.reach:  # noise hides all amounts
-        hidden = min(ranges.HIDDEN_SDS * sd / max(state.count, 1.0), 1.0)
-        variance = max(variance, hidden * (bounds.width / 8) ** 2)
-    return replace(state, look=replace(look, variance=variance))
-
-
-def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
+def dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     """The state with the population's dependence, learned from a released Gram."""
     counted = replace(state.population, count=state.count)
-    dependent = correlated(counted, state.features, noisy, sd)
-    population = replace(dependent, count=state.population.count)
+    population = correlated(counted, state.features, noisy, sd)
+    population = replace(population, count=state.population.count)
     rows = population.rows(state.propensity, state.weights)
     return replace(state, population=population, rows=rows)
-
-
-def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:
-    """A released mean of phi phi', shrunk to that of the correlated population."""
-    state = _dependent(state, state.count * noisy, state.count * sd)
-    model = population_gram(state.features, state.rows, state.count, np.ones(len(state.rows)))
-    return shrunken(noisy, model / state.count, sd, state.features)
-
-
-def gram_of(state: FitState, crosses: Mapping[StageKey, Mechanism] | None = None) -> FitState:
-    """The state with the Gram and the population's dependence: a release, shrunk to the population.
-
-    The pass over the rows also computes `crosses`.
-    """
-    mechanism = Gram(state.features, state.weigh_root())
-    state.gather(moments={budget.GRAM: mechanism, **(crosses or {})})
-    releases = state.moments(budget.GRAM, mechanism)
-    noisy = [mechanism.matrix(r.value) for r in releases]
-    sd = off_diagonal_sd(mechanism, releases[0])
-    total = np.sum(noisy, axis=0)
-    # Each fold has its own noise of the same size.
-    state = _dependent(state, total, sd * np.sqrt(len(noisy)))
-    rows, grams = state.rows, list[GramEstimate]()
-    whole = total, sd * np.sqrt(len(noisy)), 1.0
-    for part, noise, share in [whole, *complements(noisy, sd)]:
-        if state.base.released_weights:  # the textbook base keeps the released moments
-            grams.append(GramEstimate(part, noise, part))
-            continue
-        model = population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
-        grams.append(shrunken(part, model, noise, state.features))
-    return replace(state, gram=grams[0], grams=tuple(grams[1:]))
 
 
 def off_diagonal_sd(mechanism: Any, release: accounting.Release) -> float:

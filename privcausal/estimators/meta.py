@@ -23,10 +23,7 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
-from privcausal.estimators.budget import (
-    Step,
-    weighs_gram,
-)
+from privcausal.estimators.budget import Step, weighs_gram
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import WEIGHTED_STEPS, fit_nuisances, gains, regressed_out
 from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures
@@ -148,7 +145,7 @@ def residual_sizes(
     state: FitState, target: vault.Transform, stage: StageKey, part: nu.FoldFit
 ) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, denoised with the usual shape of such products."""
-    borders = cuts.size_edges(target.bound)
+    borders = cuts.score_edges(target.bound, cuts.SHAPE_OCTAVES)
     release = state.release(stage, vault.SizeHistogram(target, borders, "|product|"))
     e = part.e_soft(state.rows)[:ERROR_POINTS]
     noise = float(release.noise_sd[0])
@@ -814,10 +811,7 @@ class X(T):
 
 
 def _moments(
-    state: FitState,
-    partials: nu.Folds,
-    target: vault.Transform | None,
-    stages: EffectStages,
+    state: FitState, partials: nu.Folds, target: vault.Transform | None, stages: EffectStages
 ) -> tuple[Residuals, Matrix]:
     """Moments of the target (by default the residual product), and moments by arm, shape (2, p)."""
     residuals = residual_moments(state, partials, target, stages, by_arm=True)

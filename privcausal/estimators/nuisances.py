@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import vault
-from privcausal.accounting import Release
 from privcausal.estimators import first_stages
 from privcausal.estimators.budget import (
     GRAM,
@@ -26,6 +25,7 @@ from privcausal.estimators.budget import (
     Step,
     for_products,
     learned_propensity,
+    noise_sd,
     products,
     weighted,
     wide,
@@ -39,7 +39,7 @@ from privcausal.features.rows import Features, Rows
 from privcausal.inference import cuts, population
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import outcome_window, window_borders
+from privcausal.inference.ranges import HIDDEN_SDS, outcome_window, read_look, window_borders
 from privcausal.inference.regression import (
     Moments,
     Posterior,
@@ -102,35 +102,73 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Folds]:
     return state, paired(state, es, outcomes(state))
 
 
-def windowed(state: FitState, release: Release | None) -> FitState:
-    """The state with outcomes clipped to the range of a released histogram, if there is one."""
-    if release is None:
+def with_outcomes(
+    state: FitState, stage: StageKey, *, window: bool = False, look: bool = False
+) -> FitState:
+    """Release the histogram of the outcome that `first_stages.prepare` computed, if one is planned.
+
+    With `window`, nuisances clip outcomes to its range. With `look`, averages have its summary.
+    """
+    name = state.request.formula.outcome
+    if not state.plan.has(stage):
         return state
-    features, count = state.features, state.count
-    noise = cross_noise(state, OUTCOME, features.cut) / count
-    linear = int((features.order == 1).sum())
+    if not isinstance(state.schema[name], Interval):  # an undeclared column turned out to hold 0/1
+        state.unused(stage)
+        return state
+    release = state.release(stage, state.queries[stage])
     bounds = Interval(state.outcome.lo, state.outcome.hi)
-    window = outcome_window(
-        release.value,
-        float(release.noise_sd[0]),
-        bounds,
-        state.queries[first_stages.OUTCOME_RANGE].edges,
-        count,
-        noise * float(np.sqrt(linear)) / population.amplitude(len(features.blocks)),
-    )
-    return replace(state, window=window)
+    counts, sd = release.value, float(release.noise_sd[0])
+    state.check_domain(name, counts, sd, stage)
+    if window:
+        features, borders = state.features, state.queries[stage].edges
+        noise = cross_noise(state, OUTCOME, features.cut) / state.count
+        noise *= float(np.sqrt(int((features.order == 1).sum())))
+        noise /= population.amplitude(len(features.blocks))
+        range_ = outcome_window(counts, sd, bounds, borders, state.count, noise)
+        state = replace(state, window=range_)
+    if look:
+        variance = 0.0 if state.window is None else state.window.variance
+        law = cuts.outcome_law(counts[None], sd, bounds)
+        # the window's normal distributions have no tails, and the law starts from few cells
+        if law is not None:
+            variance = max(variance, law.variance)
+        summary = read_look(counts, sd, bounds)
+        if not summary.reach:  # noise hides all amounts
+            hidden = min(HIDDEN_SDS * sd / max(state.count, 1.0), 1.0)
+            variance = max(variance, hidden * (bounds.width / 8) ** 2)
+        state = replace(state, look=replace(summary, variance=variance))
+    return state
 
 
 def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> FitState:
-    """The Gram, computed in one pass with the moments of the outcome and of each treatment."""
-    window = state.clipping
+    """The Gram and the population's dependence, with the moments of outcome and treatments.
+
+    The release of the Gram is shrunk to the population. One pass over the rows computes all.
+    """
+    window, features = state.clipping, state.features
     outcome: Transform = window
     if state.window is not None:
         outcome = vault.OutcomeResidual(Constant(0.5 * (window.lo + window.hi)), state.outcome)
     bounds = {OUTCOME: window.bound} | {k: t.bound for k, t in treatments.items()}
     targets = {k: state.weigh(t) for k, t in {OUTCOME: outcome, **treatments}.items()}
-    crosses = {k: Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
-    return first_stages.gram_of(state, crosses)
+    crosses = {k: Cross(features, t, bounds[k], k.query) for k, t in targets.items()}
+    mechanism = vault.Gram(features, state.weigh_root())
+    state.gather(moments={GRAM: mechanism, **crosses})
+    releases = state.moments(GRAM, mechanism)
+    noisy = [mechanism.matrix(r.value) for r in releases]
+    sd = first_stages.off_diagonal_sd(mechanism, releases[0])
+    # Each fold has its own noise of the same size.
+    whole = np.sum(noisy, axis=0), sd * np.sqrt(len(noisy)), 1.0
+    state = first_stages.dependent(state, *whole[:2])
+    rows, grams = state.rows, list[population.GramEstimate]()
+    for part, noise, share in [whole, *first_stages.complements(noisy, sd)]:
+        if state.base.released_weights:  # the textbook base keeps the released moments
+            grams.append(population.GramEstimate(part, noise, part))
+            continue
+        count, ones = state.count * share, np.ones(len(rows))
+        model = population.population_gram(features, rows, count, ones)
+        grams.append(population.shrunken(part, model, noise, features))
+    return replace(state, gram=grams[0], grams=tuple(grams[1:]))
 
 
 def paired(state: FitState, es: Sequence[Posterior], etas: Sequence[Posterior]) -> Folds:
@@ -164,41 +202,13 @@ def with_lower_clip(state: FitState, partials: Folds) -> tuple[FitState, Folds]:
     return lower, tuple(from_pair(lower, pair) for pair in pairs)
 
 
-FEW, UNLIKE = 0.15, 0.5
-"""Share of the rarer arm, and standardized difference of the arms' baselines, that raise an alert.
-
-Rubin (2001) advises against regression adjustment above half a standard deviation. Of 36 public
-data sets, four have alerts, all with poor overlap; one of them is covered in few fits.
-"""
-
-UNLIKE_ALERT = (
-    "Few rows are in one arm ({share:.0%}), and the baseline outcome that covariates predict "
-    "differs by {gap:.1f} standard deviations between the arms. The average effect over all rows "
-    "extrapolates from few rows, and its interval may undercover. Consider estimand='ATT' or 'ATO'."
-)
-
-
-def compare_arms(state: FitState, partials: Sequence[FoldFit], share: float) -> None:
-    """Raise the alert "overlap" if one arm is small and its covariates are unlike the other's."""
-    rarer, gaps = min(share, 1 - share), []
-    for part in partials:
-        if part.pair is not None:
-            phi = state.rows.phi(state.features)
-            e, baseline = (phi @ slopes for slopes in part.pair.slopes)
-            covariance = float(np.mean((e - e.mean()) * (baseline - baseline.mean())))
-            gaps.append(covariance / (share * (1 - share) * (float(baseline.std()) + 1e-300)))
-    gap = abs(float(np.mean(gaps))) if gaps else 0.0
-    if rarer < FEW and gap > UNLIKE and "arm" not in state.alerts:
-        text = UNLIKE_ALERT.format(share=rarer, gap=gap)
-        state.alerts["overlap"] = text
-
-
 def lower_clip(state: FitState, share: float, noise: float) -> FitState:
     """Lower the clip for this noisy share of the treated, taken to be at least two noise sds."""
     rarer = max(min(share, 1 - share), 2 * noise)
     if rarer >= PRIORS.rare_share:
         return state
-    return replace(state, rare_clip=max(state.clip * rarer / PRIORS.rare_share, LEAST_PROPENSITY))
+    clip = max(state.clip * rarer / PRIORS.rare_share, LEAST_PROPENSITY)
+    return replace(state, clip=min(state.request.arm_clip, clip))
 
 
 def updated_for_effect(state: FitState, partials: Folds, tau: Function) -> Folds:
@@ -263,11 +273,7 @@ def outcomes(state: FitState) -> list[Posterior]:
 
 
 def means(
-    state: FitState,
-    stage: StageKey,
-    half: float,
-    kept: float = 1.0,
-    variance: float = np.inf,
+    state: FitState, stage: StageKey, half: float, kept: float = 1.0, variance: float = np.inf
 ) -> list[Posterior]:
     """Mean functions of a number within `half` of the middle of its range.
 
@@ -378,7 +384,7 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
 
 def read_sizes(state: FitState, score: Transform) -> cuts.AbsHistogram:
     """Cleaned noisy histogram of a score's size, in half octaves up to its bound."""
-    edges = cuts.size_edges(score.bound)
+    edges = cuts.score_edges(score.bound, cuts.SHAPE_OCTAVES)
     release = state.release(SCORE_SIZES, vault.SizeHistogram(score, edges))
     return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), edges)
 
@@ -386,7 +392,7 @@ def read_sizes(state: FitState, score: Transform) -> cuts.AbsHistogram:
 def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:
     """Noise sd of a cross moment per unit of its clipping threshold."""
     substitute = state.request.trust.neighbors == "substitute"
-    return state.noise_sd(stage, 2.0 if substitute else 1.0, norm)
+    return noise_sd(state.plan, stage, 2.0 if substitute else 1.0, norm)
 
 
 def weights_gram(
@@ -442,8 +448,48 @@ def remainder(
 
     `parts` holds nuisances by fold, or one entry for all rows. `tau` is the effect in use. Its
     errors matter if the fitted propensity exceeds its limits.
+
+    For both kinds of features, the bias is E[w (d_e + g) d_b] with w of `bias_weight`. The
+    propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the errors
+    of the fitted functions. Where the limits leave adjustment to the mean outcome, the share
+    `Priors.unadjusted` of each of its coefficients is added. If the effect has error d_tau, the ATE
+    has the additional error E[(w f (1 - f) - 1) d_tau] with the fitted propensity f, and E[Y(1)]
+    has E[w g (1 - f) d_tau].
     """
-    return over_folds([_remainder(state, part, term, tau) for part in parts])
+    biases = []
+    for part in parts:
+        bias, e = Remainder(0.0, 0.0), part.propensity(term)
+        if part.pair is None and part.beyond is None:  # neither is learned from moments
+            biases.append(bias)
+            continue
+        weigh = bias_weight(term, e(state.rows), state.clip)
+        base = part.e.base if isinstance(part.e, Extended) else part.e
+        assert isinstance(base, functions.Additive)
+        free = replace(base, lo=-np.inf, hi=np.inf)
+        unlimited = replace(part.e, base=free) if isinstance(part.e, Extended) else free
+        fitted = np.clip(unlimited(state.rows), 0.0, 1.0)
+        g = fitted - e(state.rows)
+        if part.pair is not None:
+            # once for all limits that are tried
+            key = state.features, part.pair.e.gram
+            move = state.rows.kept(*key)
+            if move is None:
+                move = state.rows.keep(key, _move(state, part.pair))
+            weight, gap = _averaged(state, state.features, weigh, g)
+            bias = part.pair.remainder(move @ weight @ move.T, move @ gap)
+            size = float(np.linalg.norm(gap * part.pair.slopes[1]))
+            bias = bias + Remainder(0.0, PRIORS.unadjusted * size)
+        if part.beyond is not None:
+            psi, joint = part.beyond
+            weight, gap = _averaged(state, psi, weigh, g)
+            bias = bias + joint.remainder(weight, gap)
+        if tau is not None and e is part.e:
+            lost = weigh * fitted * (1 - fitted) - 1
+            if term.arm is not None:
+                lost = weigh * g * np.abs(term.arm - fitted)
+            bias = bias + Remainder(0.0, tau.mean_sd(state.rows, lost))
+        biases.append(bias)
+    return over_folds(biases)
 
 
 def over_folds(biases: Sequence[Remainder]) -> Remainder:
@@ -456,42 +502,6 @@ def over_folds(biases: Sequence[Remainder]) -> Remainder:
     return Remainder(float(mean), float(sd))
 
 
-def _remainder(state: FitState, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
-    """Distribution of E[w (d_e + g) d_b] for both kinds of features; w is `bias_weight`.
-
-    The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
-    errors of the fitted functions. Where the limits leave
-    adjustment to the mean outcome, the share `Priors.unadjusted` of each of its coefficients is
-    added. If the effect has error d_tau, the ATE has the additional error
-    E[(w f (1 - f) - 1) d_tau] with the fitted propensity f, and E[Y(1)] has E[w g (1 - f) d_tau].
-    """
-    bias = Remainder(0.0, 0.0)
-    if part.pair is None and part.beyond is None:
-        return bias
-    e = part.propensity(term)
-    weigh = bias_weight(term, e(state.rows), state.clip)
-    fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
-    g = fitted - e(state.rows)
-    if part.pair is not None:
-        # once for all limits that are tried
-        key = state.features, part.pair.e.gram
-        move = state.rows.memo(key, partial(_move, state, part.pair))
-        weight, gap = _averaged(state, state.features, weigh, g)
-        bias = part.pair.remainder(move @ weight @ move.T, move @ gap)
-        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
-        bias = bias + Remainder(0.0, PRIORS.unadjusted * size)
-    if part.beyond is not None:
-        psi, joint = part.beyond
-        weight, gap = _averaged(state, psi, weigh, g)
-        bias = bias + joint.remainder(weight, gap)
-    if tau is not None and e is part.e:
-        lost = weigh * fitted * (1 - fitted) - 1
-        if term.arm is not None:
-            lost = weigh * g * np.abs(term.arm - fitted)
-        bias = bias + Remainder(0.0, tau.mean_sd(state.rows, lost))
-    return bias
-
-
 def _averaged(
     state: FitState, features: Features, weigh: Vector, g: Vector
 ) -> tuple[Matrix, Vector]:
@@ -502,13 +512,6 @@ def _averaged(
     return np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
 
 
-def _uncut(e: Function) -> Function:
-    if isinstance(e, Extended):
-        return replace(e, base=_uncut(e.base))
-    assert isinstance(e, functions.Additive)
-    return replace(e, lo=-np.inf, hi=np.inf)
-
-
 def _move(state: FitState, pair: RegressionPair) -> Matrix:
     """Matrix that maps moments of the synthetic features to moments of the rows."""
     rows, fit = state.rows, pair.e
@@ -516,43 +519,6 @@ def _move(state: FitState, pair: RegressionPair) -> Matrix:
     # rows of a fold or of all folds; noise may hide small counts
     scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
     return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
-
-
-def adjustment(
-    state: FitState, parts: Sequence[FoldFit], effect: float
-) -> tuple[float, float, float]:
-    """The estimated confounding that was removed, the share that noise hides, and how much a second
-    estimate of the first differs from it; NaN if unknown.
-
-    A difference in means exceeds a constant effect tau by Cov(e, b) / (P(T = 1) P(T = 0)) for the
-    baseline b = Y - tau T. The second estimate is from the released moments and not from synthetic
-    rows: beta_e' Cov(phi, b) + Cov(phi, T)' beta_b - beta_e' Cov(phi) beta_b, which leaves out the
-    product of both errors only. The results are means over folds.
-    """
-    shares = []
-    for part in parts:
-        if part.pair is None or not state.features.blocks:
-            break
-        e, y = part.pair.mean
-        b, gram, with_t = y - effect * e, part.pair.e.gram, part.pair.e.cross
-        with_b = part.pair.y.cross - effect * with_t
-        count = max(float(gram[0, 0]), 1e-9)  # noise can hide all rows, and then share is extreme
-        cov = np.cov(state.rows.phi(state.features), rowvar=False, bias=True)
-        removed, hidden = float(e @ cov @ b), part.pair.hidden(cov)
-        # the first feature is 1
-        share, means = 0.5 + float(with_t[0]) / count, gram[0] / count
-        again = e @ (with_b - means * with_b[0]) + b @ (with_t - means * with_t[0])
-        again -= e @ (gram - np.outer(means, gram[0])) @ b
-        differs = abs(removed - again / count)
-        if part.beyond is not None:
-            features, pair = part.beyond
-            e, y = pair.mean
-            cov = np.cov(state.rows.phi(features), rowvar=False, bias=True)
-            removed += float(e @ cov @ (y - effect * e))
-        both = share * (1 - share) if 0 < share < 1 else np.nan
-        shares.append((removed / both, hidden, differs / both))
-    removed, hidden, differs = np.mean(shares, axis=0) if shares else np.full(3, np.nan)
-    return float(removed), float(hidden), float(differs)
 
 
 def remainder_weight(
@@ -608,7 +574,7 @@ def refine(state: FitState, partials: Folds, size: float | None = None) -> Folds
     treatment = by_fold(vault.OfTreatment("residual", p.e_soft, soft) for p in swapped)
     outcome = by_fold(vault.OutcomeResidual(p.eta, state.outcome) for p in swapped)
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
-    edges = cuts.size_edges(outcome.bound)
+    edges = cuts.score_edges(outcome.bound, cuts.SHAPE_OCTAVES)
     sizing = vault.SizeHistogram(outcome, edges, "|residual|")
     state.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})
     even = 1.0
@@ -667,11 +633,7 @@ NUISANCE_STEPS = (
 )
 """Both nuisances, with their interactions if the base learns interactions."""
 
-WEIGHTED_STEPS = (
-    NUISANCE_STEPS[0],
-    Step(ROW_WEIGHTS, 0.02, (weighted,)),
-    *NUISANCE_STEPS[1:],
-)
+WEIGHTED_STEPS = (NUISANCE_STEPS[0], Step(ROW_WEIGHTS, 0.02, (weighted,)), *NUISANCE_STEPS[1:])
 """Nuisances that accept survey weights."""
 
 
@@ -681,8 +643,8 @@ def fit_nuisances(state: FitState) -> tuple[FitState, Folds, Remainder]:
     Returns the nuisances by fold, and the bias of averages beyond the bias
     that the distributions of the nuisances describe.
     """
-    release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
-    state, partials = additive_nuisances(windowed(state, release))
+    state = with_outcomes(state, first_stages.OUTCOME_RANGE, window=True)
+    state, partials = additive_nuisances(state)
     state, partials = with_lower_clip(state, partials)
     return state, *refine_supported(state, partials)
 
@@ -702,11 +664,14 @@ def refine_supported(
     biases, without = [], []
     for part, (psi, pair) in zip(refined, beyond, strict=True):
         weight = remainder_weight(state, psi, part.e)
-        bias = pair.remainder(weight)
-        shift = pair.confounding(weight) + bias.mean
+        bias, (e, b) = pair.remainder(weight), pair.slopes
+        shift = float(e @ weight @ b) + bias.mean  # with the confounding by the fitted coefficients
         biases.append(Remainder(0.0, float(np.hypot(bias.sd, shift))))
-        # Interactions of zero keep the structure of saved results unchanged.
-        without.append(extended(part, psi, pair.without()))
+        # Interactions known to be zero keep the structure of saved results unchanged.
+        none, unshared = np.zeros_like(pair.e.prior), np.zeros_like(pair.shared)
+        zeros = [replace(fitted, prior=none, unsure=None) for fitted in (pair.e, pair.y)]
+        zero = replace(pair, e=zeros[0], y=zeros[1], shared=unshared, before=pair)
+        without.append(extended(part, psi, zero))
     return tuple(without), over_folds(biases)
 
 
@@ -747,10 +712,23 @@ def interactions(state: FitState, partials: Folds) -> Interactions | None:
             gain[columns] = gains(1.0, np.sqrt((residuals**2).sum(axis=1).mean()))
         scaled = residuals * gain[columns]
         spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(residuals)), 0.0))
+    # Shares of the squared norm of psi that leave the smallest expected error of the propensity.
+    # The noise of a moment grows with the norm of the whole psi; `noise` is its sd for a column of
+    # norm 1. Along an eigenvector of eigenvalue l, a kind with the share a of the squared norm is
+    # known with the precision a l / noise^2, beside its prior variance spread^2 l. If n eps is
+    # small, the norm goes to few, likely functions. The algorithm is the multiplicative one of
+    # optimal design (Silvey, Titterington and Torsney 1978).
     spreads = PRIORS.propensity_sd * np.array([spread for _, spread, _ in kinds])
     noise = cross_noise(state, TREATMENT_INTERACTIONS, 1.0) / state.count
-    shares = shares_of_norm(spectra, spreads, noise)
-    for (columns, _, _), share in zip(kinds, shares, strict=True):
+    shares = np.full(len(spectra), 1 / len(spectra))
+    for _ in range(SHARE_ROUNDS):
+        slopes_of = np.zeros(len(shares))
+        for k, (squares, spread) in enumerate(zip(spectra, spreads, strict=True)):
+            error = 1 / (1 / (spread**2 * squares + 1e-300) + shares[k] * squares / noise**2)
+            slopes_of[k] = np.sum(error**2 * squares) / noise**2
+        shares = shares * np.sqrt(slopes_of)
+        shares = np.maximum(shares / max(shares.sum(), 1e-300), LEAST_SHARE)
+    for (columns, _, _), share in zip(kinds, shares / shares.sum(), strict=True):
         gain[columns] *= np.sqrt(share)
     psi = replace(start, lift=lift, gain=gain)
     norms = np.linalg.norm(psi.of(state.rows), axis=1)
@@ -773,39 +751,10 @@ def _kinds(psi: Interactions) -> list[tuple[slice, float, bool]]:
 
 
 SHARE_ROUNDS = 40
-"""Rounds of `shares_of_norm`; the shares then change by less than a hundredth."""
+"""Rounds for the shares of the norm; they then change by less than a hundredth."""
 
 LEAST_SHARE = 0.01
 """Smallest share of a kind: its columns stay measurable, at a cost below 1% of the noise each."""
-
-
-def shares_of_norm(spectra: Sequence[Vector], spreads: Vector, noise: float) -> Vector:
-    """Shares of the squared norm of psi that leave the smallest expected error of the propensity.
-
-    The noise of a moment grows with the norm of the whole psi. Along an eigenvector of eigenvalue
-    l, a kind with the share a of the squared norm is known with the precision a l / noise^2, beside
-    its prior variance spread^2 l. If n eps is small, the norm goes to few, likely functions. The
-    shares are found by the multiplicative algorithm of
-    optimal design (Silvey, Titterington and Torsney 1978).
-
-    Parameters
-    ----------
-    spectra : sequence of Vector
-        Eigenvalues of each kind's mean squares, with a sum of 1 (0 for a kind of additive columns).
-    spreads : Vector
-        Prior sd of each kind, in units of the propensity.
-    noise : float
-        Noise sd of a mean of propensity residuals times a column of norm 1.
-    """
-    shares = np.full(len(spectra), 1 / len(spectra))
-    for _ in range(SHARE_ROUNDS):
-        slopes = np.zeros(len(shares))
-        for k, (squares, spread) in enumerate(zip(spectra, spreads, strict=True)):
-            left = 1 / (1 / (spread**2 * squares + 1e-300) + shares[k] * squares / noise**2)
-            slopes[k] = np.sum(left**2 * squares) / noise**2
-        shares = shares * np.sqrt(slopes)
-        shares = np.maximum(shares / max(shares.sum(), 1e-300), LEAST_SHARE)
-    return np.asarray(shares / shares.sum())
 
 
 def regressed_out(

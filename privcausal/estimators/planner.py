@@ -7,7 +7,7 @@ mechanisms, sensitivities, clips, nuisances, and error allowances are the same a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -245,7 +245,16 @@ class Planner:
         public = None if self.request.trust.neighbors == "add_remove" else rows
         try:
             check_rows(plan, self.undeclared, public, self.learner.counted(plan))
-            parts = _between(errors, place) / _scale(rows)
+            # the parts at the place of this precision among the anchors
+            parts = errors[0]
+            if place >= 0:
+                most = np.maximum.accumulate(errors[::-1])[::-1]
+                k = min(int(place), len(most) - 2)
+                share, ratio = min(place - k, 1.0), ANCHOR_RATIO / _scale(ANCHOR_RATIO)
+                below = np.where(np.isinf(most[k]), most[k + 1] * ratio**2, most[k])
+                beyond = ratio ** max(place - k - 1, 0.0)
+                parts = below ** (1 - share) * most[k + 1] ** share / beyond
+            parts = parts / _scale(rows)
         except BudgetError:
             parts = nothing
         sampling, privacy, clipping, nuisances = parts
@@ -346,18 +355,6 @@ class Planner:
 def _scale(rows: float) -> Matrix:
     """Rows for the sampling variance, and 1 for the other parts, shape (4, 1)."""
     return np.array([[rows], [1.0], [1.0], [1.0]])
-
-
-def _between(errors: Sequence[Matrix], place: float) -> Matrix:
-    """Parts at a place among anchors; they never grow with the place (`Planner.falling`)."""
-    if place < 0:
-        return errors[0]
-    most = np.maximum.accumulate(errors[::-1])[::-1]
-    k = min(int(place), len(most) - 2)
-    share, ratio = min(place - k, 1.0), ANCHOR_RATIO / _scale(ANCHOR_RATIO)
-    below = np.where(np.isinf(most[k]), most[k + 1] * ratio**2, most[k])
-    beyond = ratio ** max(place - k - 1, 0.0)
-    return np.asarray(below ** (1 - share) * most[k + 1] ** share / beyond)
 
 
 def up(value: float) -> float:

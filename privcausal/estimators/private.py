@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, first_stages
+from privcausal.estimators import averages, budget, first_stages, survival
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
@@ -20,13 +20,8 @@ from privcausal.estimators.averages import (
     requested_averages,
     weighed,
 )
-from privcausal.estimators.budget import (
-    Step,
-    learned_propensity,
-    one_contrast,
-    several_arms,
-)
-from privcausal.estimators.survival import SURVIVAL_STEP, score_variance, with_survival_noise
+from privcausal.estimators.budget import Step, learned_propensity, one_contrast, several_arms
+from privcausal.estimators.survival import SURVIVAL_STEP, with_survival_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.ranges import NARROW, MeanWindow, outcome_edges
@@ -130,15 +125,7 @@ FIRST_EFFECT = Step(nu.NUISANCE_RESIDUALS, 0.06, (one_contrast,))
 UNKNOWN_TREATMENT = Step(nu.TREATMENT, 0.31, (learned_propensity, one_contrast))
 
 
-def outcome_look(weight: float | Callable[[Request], float], *when: budget.When) -> Step:
-    """One histogram of the outcome, for both nuisances and scores."""
-    return Step(first_stages.OUTCOME_RANGE, weight, (budget.wide, *when), outcome_edges)
-
-
-UNKNOWN_PROPENSITY = (
-    UNKNOWN_TREATMENT,
-    *nu.interaction_steps(0.03, 0.16, 0.22),
-)
+UNKNOWN_PROPENSITY = (UNKNOWN_TREATMENT, *nu.interaction_steps(0.03, 0.16, 0.22))
 EFFECT_GRAM = Step(nu.NUISANCE_WEIGHTS, 0.04, (one_contrast, budget.weighs_gram))
 
 
@@ -169,7 +156,6 @@ class AverageLearner(learners.Learner):
         return {**self.shares, "nuisance": share, "effect": 0.90 - share}
 
 
-@dataclass(frozen=True)
 class Private(AverageLearner):
     """AIPW mean with private nuisances, private variance, and a noise-aware interval.
 
@@ -195,10 +181,14 @@ class Private(AverageLearner):
             partial(budget.by_nobs, most=0.20, least=0.06, rows=2000.0),
             budget.known_propensity,
         ),
-        outcome_look(
-            partial(budget.by_nobs, most=0.40, least=0.20, rows=2000.0), budget.known_propensity
+        # one histogram of the outcome, for both nuisances and scores
+        Step(
+            first_stages.OUTCOME_RANGE,
+            partial(budget.by_nobs, most=0.40, least=0.20, rows=2000.0),
+            (budget.wide, budget.known_propensity),
+            outcome_edges,
         ),
-        outcome_look(0.18, learned_propensity),
+        Step(first_stages.OUTCOME_RANGE, 0.18, (budget.wide, learned_propensity), outcome_edges),
         Step(arm_stages, 0.31, (learned_propensity, several_arms)),
         Step(partial(arm_stages, what="residual moments"), 0.06, (several_arms,)),
         *UNKNOWN_PROPENSITY,
@@ -233,12 +223,20 @@ def prepared(fit: first_stages.Fit) -> first_stages.FitState:
     Most scores of survival times may have one value, that of rows followed to the horizon. Their
     range is known, and they are not clipped to less.
     """
-    state = first_stages.prepare(fit, linear_terms=False)
-    release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
-    if fit.curves:
+    state, curves = first_stages.prepare(fit, linear_terms=False), fit.curves
+    scored = bool(curves)
+    stage = first_stages.OUTCOME_RANGE
+    state = nu.with_outcomes(state, stage, window=not scored, look=not scored)
+    if scored:
+        # variance of the scores within the arms, according to the released times
         bounds = Interval(state.outcome.lo, state.outcome.hi)
-        spread = score_variance(fit.request, fit.curves)
+        value, counts = survival.values(fit.request), [curve.counts for curve, _ in curves]
+        tables = [survival.scores(curve, *value) for curve, _ in curves]
+        squares = []
+        for table, count in zip(tables, counts, strict=True):
+            mean = np.sum(table * count) / max(count.sum(), 1.0)
+            squares.append(np.sum((table - mean) ** 2 * count))
+        spread = float(sum(squares)) / max(sum(float(count.sum()) for count in counts), 1.0)
         least = (NARROW * bounds.width) ** 2
         return replace(state, window=MeanWindow(bounds, 1.0, max(spread, least)))
-    state = first_stages.with_outcome_look(nu.windowed(state, release), release)
     return replace(state, window=None) if state.look is not None and state.look.lone else state

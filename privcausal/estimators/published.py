@@ -44,10 +44,10 @@ from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisan
 from privcausal.features.basis import fourier
 from privcausal.features.design import Design
 from privcausal.features.functions import NuisanceTriple
-from privcausal.features.rows import Rows, read_queries
+from privcausal.features.rows import read_queries
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effects import ArmPolynomials, Effect, trimmed
+from privcausal.inference.effects import ArmPolynomials, Effect, Predicted, trimmed
 from privcausal.prices import as_typed, at_most
 from privcausal.request.formula import ATE_TERM
 from privcausal.request.plan import Plan, Stage, StageKey, portions
@@ -184,7 +184,6 @@ PUBLISHED_SHARES = {"effect": 0.5, "variance": 0.5}
 """Shares of epsilon and of delta: eps_1 = eps_2 and delta_1 = delta_2 (supplement C.2)."""
 
 
-@dataclass(frozen=True)
 class Published(Learner):
     """PrivATE's Theorems 4.3, 4.5 and 4.6, with the guarantee that the paper claims.
 
@@ -363,63 +362,21 @@ STATE_WARNING = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ProcessEffect(Effect):
+class ProcessEffect(Predicted):
     """tau drawn point by point from a process that stays in the vault (Algorithm 2).
 
-    Values at new points depend on earlier queries; a repeated point has the same value.
+    Values at new points depend on earlier queries; a repeated point has the same value. Only the
+    noise is known, not the error.
     """
 
-    process: vault.Process
     drawn: ClassVar[bool] = False
     unsaved: ClassVar[str] = (
         "This fit cannot be saved, because it keeps the effect without noise. Declare queries=, or "
         "use privcate(learner='dpcate')."
     )
 
-    def __call__(self, rows: Rows) -> Vector:
-        return np.clip(self.process.ask(rows), -self.reach, self.reach)
-
-    def sd(self, rows: Rows) -> Vector:
-        """Not available: only the noise is known, not the error."""
-        return np.full(len(rows), np.nan)
-
 
 Second = Literal["kernel", "exact", "linear", "network"]
-
-
-def _doubts(plan: Plan) -> tuple[str, ...]:
-    nuisances = {
-        "sklearn": "The nuisance models were fitted to the other half of the rows without privacy "
-        "protection, so the claim does not cover that half: the theorem requires private nuisance "
-        "models.",
-        "given": "The nuisance models were supplied by the user, whose declaration that they are "
-        "public or private was not checked. If they were learned from the same people, their "
-        "privacy cost adds to the cost stated here.",
-    }.get(
-        plan.base,
-        "The nuisance models use the other half of the rows and are private, which is proven.",
-    )
-    if plan.least_rows > 0:  # Theorem 1
-        return (
-            nuisances,
-            "The noise is scaled by the largest influence of a row on this fit, which a local "
-            "search approximates without a bound. It is not proven for fitted second stages "
-            "that this influence bounds the effect of replacing a row.",
-        )
-    doubts = (
-        nuisances,
-        "The noise is too small by a factor (sqrt(2 pi) h)^(q/2) for a bandwidth h above 0.4: the "
-        "printed bound (Lemma 1) has the exponent q, but its proof gives q/2. The squared loss has "
-        "no Lipschitz constant unless the function is bounded.",
-    )
-    if plan.request.queries is not None:
-        return doubts
-    return (
-        *doubts,
-        "The process keeps the effect without noise and all drawn noise in memory. The claim "
-        "covers answers only, and does not hold against anyone who can read this memory.",
-    )
 
 
 @dataclass(frozen=True)
@@ -534,9 +491,11 @@ class PublishedDPCATE(Learner):
             "half",
             "given": "all rows, with nuisance models supplied by the user",
         }.get(plan.base, "one half of the rows, with private nuisance models from the other half")
-        theorem, noise = "Theorem 3", PROCESS_NOISE
+        theorem, noise, doubts = "Theorem 3", PROCESS_NOISE, [PRINTED_BOUND]
         if plan.least_rows > 0:
-            theorem, noise = "Theorem 1", INFLUENCE_NOISE
+            theorem, noise, doubts = "Theorem 1", INFLUENCE_NOISE, [LOCAL_SEARCH]
+        elif plan.request.queries is None:
+            doubts.append(KEPT_STATE)
         source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
         method = (
             f"The estimator was DP-CATE as printed by {source}: a regression for the "
@@ -546,7 +505,7 @@ class PublishedDPCATE(Learner):
             super().describe(estimate),
             rows=published_rows(estimate),
             methods=(method, words.LEFT_OUT),
-            doubts=_doubts(plan),
+            doubts=(NUISANCE_DOUBTS.get(plan.base, PRIVATE_HALF), *doubts),
             notes=(
                 "The effects have no standard errors, because the noise scale depends on the rows.",
             ),
@@ -580,7 +539,7 @@ class PublishedDPCATE(Learner):
             release, process = fit.vault.release_process(PROCESS_STAGE, drawn)
             fit.releases.append(release)
             warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
-            return ProcessEffect((), np.inf, process)
+            return ProcessEffect((), np.inf, process.ask)
         query: vault.PublishedAnswers | vault.PublishedProcess
         if self.noise == "process":
             features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
@@ -601,6 +560,37 @@ class PublishedDPCATE(Learner):
         value = fit.release(PROCESS_STAGE, query).value
         return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
+
+PRIVATE_HALF = (
+    "The nuisance models use the other half of the rows and are private, which is proven."
+)
+
+NUISANCE_DOUBTS = {
+    "sklearn": "The nuisance models were fitted to the other half of the rows without privacy "
+    "protection, so the claim does not cover that half: the theorem requires private nuisance "
+    "models.",
+    "given": "The nuisance models were supplied by the user, whose declaration that they are "
+    "public or private was not checked. If they were learned from the same people, their "
+    "privacy cost adds to the cost stated here.",
+}
+"""Caveats on nuisances that are not private."""
+
+LOCAL_SEARCH = (
+    "The noise is scaled by the largest influence of a row on this fit, which a local "
+    "search approximates without a bound. It is not proven for fitted second stages "
+    "that this influence bounds the effect of replacing a row."
+)
+
+PRINTED_BOUND = (
+    "The noise is too small by a factor (sqrt(2 pi) h)^(q/2) for a bandwidth h above 0.4: the "
+    "printed bound (Lemma 1) has the exponent q, but its proof gives q/2. The squared loss has "
+    "no Lipschitz constant unless the function is bounded."
+)
+
+KEPT_STATE = (
+    "The process keeps the effect without noise and all drawn noise in memory. The claim "
+    "covers answers only, and does not hold against anyone who can read this memory."
+)
 
 INFLUENCE_NOISE = (
     "The noise (OpenDP's discrete Gaussian on a fine grid) was added to the effects at the "

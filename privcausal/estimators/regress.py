@@ -44,7 +44,7 @@ from privcausal.inference.averages import (
     covering,
     folded_quantile,
 )
-from privcausal.inference.population import GramEstimate
+from privcausal.inference.population import GramEstimate, population_gram, shrunken
 from privcausal.inference.ranges import (
     FALSE_ALARMS,
     LookCounts,
@@ -81,22 +81,16 @@ LEAST_LEFT = 0.3
 
 @dataclass(frozen=True, eq=False)
 class RowMoments:
-    """Noisy mean of z z' for z = (u, t e), shape (p + 1, p + 1), and its noise sd off the diagonal.
+    """Noisy means of u u', u e and e^2, from the mean of z z' for z = (u, t e).
 
-    `scale` is t.
+    `sd` is the noise sd of an entry of the mean of z z' off the diagonal, and `scale` is t.
     """
 
-    value: Matrix
+    gram: Matrix
+    cross: Vector
+    square: float
     sd: float
     scale: float
-
-    @property
-    def gram(self) -> Matrix:
-        return self.value[:-1, :-1]
-
-    @property
-    def cross(self) -> Vector:
-        return np.asarray(self.value[:-1, -1] / self.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +149,7 @@ def first_fit(
     floor = float(np.clip(shrunk.sd * math.sqrt(len(cov)), LEAST_CORRELATED, 0.5))
     cov = (vectors * np.maximum(values, floor)) @ vectors.T * np.outer(root, root)
     cross = moments.cross[1:] / rows - centre * level
-    left = float(moments.value[-1, -1]) / moments.scale**2 / rows - level**2
+    left = moments.square / rows - level**2
     left, noise = max(left, 0.05 * spread**2), (moments.sd / moments.scale) ** 2
     inverse = np.linalg.inv(cov)
     signal = float(cross @ inverse @ cross - noise * np.trace(inverse)) / max(len(cross), 1)
@@ -199,14 +193,6 @@ RESIDUAL_EDGES = (0.25, 0.5, 1.0, 1.5, 2.0, 2.75, 4.0, 6.0, 9.0)
 
 LEVERAGE_EDGES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 11.0, 17.0, 27.0, 45.0)
 """Borders of the squared leverage ||u||^2, in units of Q."""
-
-
-def residual_edges(top: float) -> Vector:
-    """Upper borders of the cells of |r|, ascending to the largest |r|."""
-    edges = list(RESIDUAL_EDGES)
-    while 2 * edges[-1] < 0.9 * top:
-        edges.append(2 * edges[-1])
-    return np.array([edge for edge in edges if edge < 0.9 * top] + [top])
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,13 +257,17 @@ it, an outcome of 0 and 1 declared (0, 1) has an intercept as wide as declared [
 
 @dataclass(frozen=True, eq=False)
 class Leverage:
-    """Sizes ||u|| of detected rows with their shares, and the share `hidden` beyond `start`."""
+    """Sizes ||u|| of detected rows with their shares, and the share `hidden` beyond `start`.
+
+    `laws` are the sizes and shares of all rows, with the hidden ones just beyond the start.
+    """
 
     sizes: Vector
     share: Vector
     start: float
     hidden: float
     square: float
+    laws: tuple[Vector, Vector]
 
     @classmethod
     def read(cls, sizes: LookCounts, count: float, square: float) -> Leverage:
@@ -295,9 +285,11 @@ class Leverage:
         hidden = 0.0
         if start < cells:
             hidden = min(max(float(beyond[start]), 0.0) + 0.5 * float(noise[start]), count) / count
-        middle = (ends[1:] + ends[:-1]) / 2
+        middle, end = (ends[1:] + ends[:-1]) / 2, float(ends[start])
         share = np.maximum(counts[:start], 0.0) / count
-        return cls(middle[:start], share, float(ends[start]), hidden, square)
+        every, shares = np.r_[middle[:start], 1.2 * end], np.r_[share, hidden]
+        laws = every, shares / max(float(shares.sum()), TINY)
+        return cls(middle[:start], share, end, hidden, square, laws)
 
     def lost(self, most: float) -> float:
         """Mean of (1 - w^2) ||u|| / sqrt(Q), for w = min(1, `most` / ||u||)."""
@@ -306,19 +298,6 @@ class Leverage:
         hidden = -np.diff(self.hidden * (self.start / x) ** LEVERAGE_INDEX)
         out = self.share @ left[0] + hidden @ (left[1][1:] + left[1][:-1]) / 2
         return float(out) / math.sqrt(self.square)
-
-    @property
-    def far(self) -> float:
-        """Share of the squares of rows beyond `FAR` times the usual size."""
-        sizes, share = self.laws
-        squares = sizes**2 * share
-        return float(squares[sizes > FAR * math.sqrt(self.square)].sum() / max(squares.sum(), TINY))
-
-    @property
-    def laws(self) -> tuple[Vector, Vector]:
-        """Sizes and shares of all rows, with the hidden ones just beyond the start."""
-        sizes, share = np.r_[self.sizes, 1.2 * self.start], np.r_[self.share, self.hidden]
-        return sizes, share / max(float(share.sum()), TINY)
 
 
 FAR = 3.0
@@ -358,22 +337,18 @@ def outlier_share(law: ResidualLaw, start: Vector | float, scale: float = 1.0) -
 class Pull:
     """Bounds of the mean of a coefficient's direction over clipped amounts, shape (k,).
 
-    `detected` is the part that grows from the `start` of outliers to the cut.
+    `detected` is the part that grows from the `start` of outliers to the cut. `lever` has bounds
+    for rows with leverage, relative to the usual.
     """
 
     size: Vector
     detected: Vector
     start: float
+    lever: Vector
 
     @classmethod
     def read(
-        cls,
-        sums: Matrix,
-        noise_sd: float,
-        rows: float,
-        across: Matrix,
-        start: float,
-        prior: Vector,
+        cls, sums: Matrix, noise_sd: float, rows: float, across: Matrix, start: float, prior: Vector
     ) -> Pull:
         """From sums of u over outliers above and below the fit, shape (2, p).
 
@@ -396,16 +371,11 @@ class Pull:
             total += sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * ratio**2)
             total += np.abs(mean) * (1 - 2 * ndtr(-ratio)) + PULL_SDS * sd
             detected += share * np.sqrt(seen)
-        return cls(total, detected, start)
+        return cls(total, detected, start, np.asarray(np.maximum(1.0, total / 0.5) ** 2))
 
     def bound(self, growth: float | Vector) -> Vector:
         """Bounds for clipped amounts, if the detected part grows by this factor."""
         return np.asarray(self.size + np.multiply.outer(np.asarray(growth) - 1, self.detected))
-
-    @property
-    def lever(self) -> Vector:
-        """Bounds for rows with leverage, relative to the usual."""
-        return np.asarray(np.maximum(1.0, self.size / 0.5) ** 2)
 
 
 # -- thresholds --------------------------------------------------------------------------------
@@ -569,7 +539,7 @@ def second_fit(second: RowMoments, weight: float, first: RowMoments, fit: FirstF
     short = np.where(lift > values, lift - np.maximum(values, 0.0), 0.0)
     unknown = 2 * float(delta @ delta) / size + 0.1
     noise += (vectors * (short**2 * unknown)) @ vectors.T
-    total = max(float(second.value[-1, -1]) / second.scale**2, 0.02 if second.sd else 0.0)
+    total = max(second.square, 0.02 if second.sd else 0.0)
     least = 0.05 * total if second.sd else ROUNDING
     return SecondFit(delta, gram, noise, max(total - float(delta @ cross), least))
 
@@ -766,17 +736,26 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
         noise = 3 * _unit(state, budget.GRAM) * math.sqrt(float(usual @ usual) / 2)
         quiet = START_NOISE / max(noise, TINY) * spread
         reach = farthest if request.estimand == "logit" else max(reach, min(quiet, farthest))
+    # roots of the survey weights over their largest, and the factor that makes their mean 1
+    weight, unit, law = None, 1.0, state.weights
+    if law is not None:
+        weight = vault.SurveyWeight(law.column, law.top, root=True)
+        unit = math.sqrt(law.top / law.mean)
     root = features.cut / math.sqrt(LEVER)
     row = vault.RegressionRow(
         features,
         vault.OutcomeResidual(Constant(mean), outcome),
-        *_survey_weight(state),
+        weight,
+        unit,
         root * math.sqrt(2 * (LEVER - 1)) / reach,
         root * math.sqrt(2 * LEVER - 1),
     )
-    moments = _moments(state, budget.GRAM, row)
+    moments = _moments(state, budget.GRAM, row, row.scale)
     scaled = replace(state, features=features, weights=None)
-    shrunk = first_stages.shrunken_gram(scaled, moments.gram, moments.sd)
+    count = scaled.count
+    dependent = first_stages.dependent(scaled, count * moments.gram, count * moments.sd)
+    model = population_gram(features, dependent.rows, count, np.ones(len(dependent.rows)))
+    shrunk = shrunken(moments.gram, model / count, moments.sd, features)
     # The feature of the first term is whitened last if it has one column of two values, as a
     # treatment has.
     formula, focus = request.formula, None
@@ -788,7 +767,6 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
     fit = first_fit(moments, shrunk, usual, spread, focus)
     eta = Additive(features, fit.coef, mean)
     far = float(np.abs(fit.coef) @ features.ends)  # eta is not clipped to the outcome's bounds
-    weight, unit = _survey_weight(state)
     wide = vault.Outcome(min(outcome.lo, mean - far), max(outcome.hi, mean + far))
     params = natural @ fit.coef
     params[0] += mean
@@ -979,20 +957,14 @@ def _rows(state: first_stages.FitState) -> float:
     return float(size) if public else max(population.count, 1.0)
 
 
-def _survey_weight(state: first_stages.FitState) -> tuple[vault.SurveyWeight | None, float]:
-    """Roots of the survey weights over their largest, and the factor that makes their mean 1."""
-    law = state.weights
-    if law is None:
-        return None, 1.0
-    return vault.SurveyWeight(law.column, law.top, root=True), math.sqrt(law.top / law.mean)
-
-
-def _moments(state: first_stages.FitState, stage: StageKey, row: vault.RegressionRow) -> RowMoments:
-    query = vault.RegressionMoments(row)
+def _moments(
+    state: first_stages.FitState, stage: StageKey, row: vault.RegressionRow, scale: float
+) -> RowMoments:
+    query, count = vault.RegressionMoments(row), _rows(state)
     release = state.release(stage, query)
-    count = _rows(state)
-    sd = first_stages.off_diagonal_sd(query, release)
-    return RowMoments(query.matrix(release.value) / count, sd / count, row.scale)
+    mean, sd = query.matrix(release.value) / count, first_stages.off_diagonal_sd(query, release)
+    cross, square = np.asarray(mean[:-1, -1] / scale), float(mean[-1, -1]) / scale**2
+    return RowMoments(mean[:-1, :-1], cross, square, sd / count, scale)
 
 
 def _unit(state: first_stages.FitState, stage: StageKey) -> float:
@@ -1003,7 +975,7 @@ def _unit(state: first_stages.FitState, stage: StageKey) -> float:
     substitute = state.request.trust.neighbors == "substitute"
     change = math.sqrt(2.0) if substitute else 1.0
     silent = not state.releases[-1].noise_sd.any()
-    sd = 0.0 if silent else state.noise_sd(stage, change) / math.sqrt(2.0)
+    sd = 0.0 if silent else budget.noise_sd(state.plan, stage, change) / math.sqrt(2.0)
     return sd / _rows(state)
 
 
@@ -1025,7 +997,7 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
     row = vault.RegressionRow(
         first.turned(cut.lever), first.residual, first.root, first.unit, cut.scale / scale, cut.norm
     )
-    moments = replace(_moments(state, SECOND_MOMENTS, row), scale=cut.scale)
+    moments = _moments(state, SECOND_MOMENTS, row, cut.scale)
     _note_collinear(state, moments, lift * fit.usual)
     second = second_fit(moments, cut.weight, first.moments, fit)
     positive = count * (1.0 if state.weights is None else state.weights.positive)
@@ -1071,7 +1043,11 @@ def _sizes(
         top = min(top, 1.05 * 2 * state.outcome.bound)
     if first.start is not None:
         top = min(top, first.start.most * unit / math.sqrt(first.start.family.most))
-    edges = residual_edges(top / scale)
+    # upper borders of the cells of |r|, ascending to the largest |r|
+    longest, borders = top / scale, list(RESIDUAL_EDGES)
+    while 2 * borders[-1] < 0.9 * longest:
+        borders.append(2 * borders[-1])
+    edges = np.array([edge for edge in borders if edge < 0.9 * longest] + [longest])
     starts = edges[(edges >= 1.0) & (edges < edges[-1])]
     starts = starts if len(starts) else edges[:1]
     plain = vault.RegressionRow(first.turned(np.inf), first.residual, root, unit)
@@ -1087,15 +1063,15 @@ def _sizes(
     state.gather({**histograms, OUTLIERS: outliers})
     releases = [state.release(stage, query) for stage, query in histograms.items()]
     sizes, norms = (
-        LookCounts(release.value, float(release.noise_sd[0]), np.r_[0.0, borders])
-        for release, borders in zip(releases, (edges, norm_edges), strict=True)
+        LookCounts(release.value, float(release.noise_sd[0]), np.r_[0.0, upper])
+        for release, upper in zip(releases, (edges, norm_edges), strict=True)
     )
     anywhere = state.request.tails == "any"
     law = residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere)
     leverage = Leverage.read(norms, count, first.square)
     # Outliers start beyond the last size where they exceed the noise of their sums.
     change = 2.0 if state.request.trust.neighbors == "substitute" else 1.0
-    noise = state.noise_sd(OUTLIERS, change) * most if sizes.noise_sd else 0.0
+    noise = budget.noise_sd(state.plan, OUTLIERS, change) * most if sizes.noise_sd else 0.0
     seen = np.flatnonzero(outlier_share(law, starts) * count > OUTLIER_SDS * noise)
     last = int(seen[-1]) if len(seen) else 0
     release = state.release(OUTLIERS, outliers[last])
@@ -1205,7 +1181,10 @@ def _alerts(
         logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", outcome)
         advice = LOGARITHM if amount and not logged else OTHERWISE
         alerts["tail"] = LONG_TAIL.format(outcome=outcome, advice=advice)
-    if leverage.far > LONG_SHARE:
+    sizes, share = leverage.laws
+    squares = sizes**2 * share
+    distant = float(squares[sizes > FAR * math.sqrt(leverage.square)].sum())
+    if distant / max(squares.sum(), TINY) > LONG_SHARE:
         alerts["leverage"] = ISOLATED
     far = estimate.clipping > 2 * estimate.sd
     if far.any():
@@ -1265,13 +1244,13 @@ def _influences(
 # -- the learner ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class LeastSquares(Learner):
     """Ordinary or weighted least squares with private coefficients and standard errors."""
 
     name: ClassVar[str] = "regress"
     title: ClassVar[str] = "least squares"
     whole: ClassVar[str] = "a regression has no nuisance models"
+    fixed_base: ClassVar[bases.PrivateBase | None] = bases.Linear()
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": budget.TOP_BOUNDS,
         "nuisance": 0.2,  # Everything before the whitened moments. Public data.
@@ -1290,9 +1269,6 @@ class LeastSquares(Learner):
         CLUSTER_STEP,
     )
 
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        return bases.Linear()
-
     def counted(self, plan: Plan) -> tuple[float, int]:
         sd, groups = super().counted(plan)  # A mean compares no groups: a row changes one count.
         if not plan.request.formula.terms:
@@ -1301,7 +1277,7 @@ class LeastSquares(Learner):
             # Newton's step divides by moments: the largest eigenvalue of their noise, for rows of
             # twice the usual squared norm p, is 4 p^1.5 noise sds, over the number of rows.
             p = 1 + len(plan.request.formula.terms)
-            noise = budget.noise_sd(plan, plan.stage(SECOND_MOMENTS).rho, 1.0)
+            noise = budget.noise_sd(plan, SECOND_MOMENTS, 1.0)
             sd, groups = max(sd, 4 * p**1.5 * noise / (MOST_MOMENT_NOISE * FEW_SDS)), 0
         return sd, groups
 

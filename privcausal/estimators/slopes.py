@@ -20,7 +20,7 @@ have more parts, or none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import ClassVar, NamedTuple
 
@@ -48,6 +48,7 @@ from privcausal.inference.averages import (
 )
 from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import outcome_edges
 from privcausal.inference.regression import unrelated
 from privcausal.request import schema
 from privcausal.request.formula import PLR_TERM, late_terms
@@ -79,7 +80,7 @@ SLOPE_STEPS = (
     *private.MOMENTS,
     Step(nu.NUISANCE_RESIDUALS, 0.12),
     Step(private.AVERAGE_STAGES[1], 0.88),
-    private.outcome_look(0.18),
+    Step(first_stages.OUTCOME_RANGE, 0.18, (budget.wide,), outcome_edges),
 )
 """Releases for slopes, without sizes and assignment."""
 
@@ -88,7 +89,6 @@ def _sized_first(request: Request, base: PrivateBase) -> bool:
     return budget.wide(request, base) or several_arms(request, base)
 
 
-@dataclass(frozen=True)
 class PartiallyLinear(private.AverageLearner):
     """Residual on residual, with private nuisances and a noise-aware interval."""
 
@@ -164,7 +164,7 @@ def _slope_nuisances(
 
     These are zero for several arms.
     """
-    request, state = state.request, replace(state, rare_clip=0.0)
+    request, state = state.request, replace(state, clip=0.0)
     if request.arms:
         stages = private.arm_indicators(request)
         stages.pop(next(iter(stages)))  # drop the reference arm
@@ -520,7 +520,6 @@ def instrument_stages(request: Request) -> list[StageKey]:
     return [StageKey("nuisance", f"instrument {name}") for name in names]
 
 
-@dataclass(frozen=True)
 class LocalAverage(private.AverageLearner):
     """Two-stage least squares on residuals, with the limits of Anderson and Rubin (1949)."""
 
@@ -536,7 +535,7 @@ class LocalAverage(private.AverageLearner):
 
     def run(self, fit: first_stages.Fit) -> Estimate:
         request, formula = fit.request, fit.request.formula
-        state = replace(private.prepared(fit), rare_clip=0.0)
+        state = replace(private.prepared(fit), clip=0.0)
         state, instruments, treatments, e, squares = _instrument_nuisances(state)
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), fit.schema[formula.treatment]

@@ -167,15 +167,6 @@ def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCu
     return [(curve, curve.replicas(sd, query.root)) for curve in curves]
 
 
-def score_variance(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> float:
-    """Variance of the scores within the arms, according to the released times."""
-    tables = [scores(curve, *values(request)) for curve, _ in curves]
-    counts = [curve.counts for curve, _ in curves]
-    means = [np.sum(s * c) / max(c.sum(), 1.0) for s, c in zip(tables, counts, strict=True)]
-    squares = [np.sum((s - m) ** 2 * c) for s, m, c in zip(tables, means, counts, strict=True)]
-    return float(sum(squares)) / max(sum(float(c.sum()) for c in counts), 1.0)
-
-
 def survival_alerts(
     request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]], release: Release
 ) -> dict[str, str]:
@@ -238,28 +229,12 @@ def measured(request: Request) -> str:
     return f"the mean of {formula.outcome} up to {horizon}"
 
 
-def survival_described(
-    description: words.Description, estimate: words.Estimate
-) -> words.Description:
-    """The description with the horizon, and with assumptions and methods on censoring."""
-    request = estimate.plan.request
-    if request.horizon is None:
-        return description
-    return replace(
-        description,
-        rows=(*description.rows, ("Horizon", f"{request.horizon:g}")),
-        assumptions=(*description.assumptions, CENSORING),
-        notes=(*description.notes, CENSORING),
-        methods=(*METHODS, *description.methods),
-    )
-
-
 CENSORING = (
     "Independent censoring: within each treatment arm, the time of censoring does not depend on "
     "the time of the event or on the covariates."
 )
 
-METHODS = (
+SURVIVAL_METHODS = (
     "Right-censored outcomes were replaced by augmented inverse probability of censoring weighted "
     "scores (Robins and Rotnitzky 1992), which are numbers for each arm, kind of end, and bin of "
     "time. They come from Kaplan-Meier curves of events and of censoring in each arm, from one "

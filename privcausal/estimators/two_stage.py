@@ -302,30 +302,26 @@ class TwoStage(Learner):
                 "TwoStage(transform='r') requires an effect= whose fit has sample_weight. Use "
                 "transform='dr', which has no weights."
             )
-        if self.first is not None:
-            self._check_first(self.first)
-        shares, stages = self._shares(), len(self._first()) + 1
-        positive = len(shares) == stages and all(is_number(s) and 0 < s <= 1 for s in shares)
-        if not positive or abs(sum(shares) - 1) >= 1e-9:
-            raise CapabilityError(
-                f"TwoStage(sample_shares=) must hold {stages} numbers above 0 that sum to 1: one "
-                "for each first stage, then one for the effect."
-            )
-
-    def _check_first(self, first: Mapping[str, FirstStage]) -> None:
-        if not callable(self.transform) or not (self.propensity is self.outcome is None):
+        stages = self.first or {}
+        if self.first is not None and not (
+            callable(self.transform) and self.propensity is self.outcome is None
+        ):
             raise CapabilityError(
                 "TwoStage(first=) requires a function as transform=, and replaces propensity= and "
                 "outcome=."
             )
-        for name, stage in first.items():
-            if not name.isidentifier() or not isinstance(stage, FirstStage):
-                raise CapabilityError(
-                    "TwoStage(first=) must map names to pc.learners.FirstStage(...)."
-                )
-        names = [value for name, stage in first.items() for value in stage.names(name)]
+        if not all(k.isidentifier() and isinstance(s, FirstStage) for k, s in stages.items()):
+            raise CapabilityError("TwoStage(first=) must map names to pc.learners.FirstStage(...).")
+        names = [value for name, stage in stages.items() for value in stage.names(name)]
         if len(set(names)) < len(names):
             raise CapabilityError("Two values of TwoStage(first=) have the same name.")
+        shares, number = self._shares(), len(self._first()) + 1
+        positive = len(shares) == number and all(is_number(s) and 0 < s <= 1 for s in shares)
+        if not positive or abs(sum(shares) - 1) >= 1e-9:
+            raise CapabilityError(
+                f"TwoStage(sample_shares=) must hold {number} numbers above 0 that sum to 1: one "
+                "for each first stage, then one for the effect."
+            )
 
     def _first(self) -> dict[str, tuple[StageKey, FirstStage | None]]:
         """The first stages by name, with None for a propensity that must be known."""
@@ -439,12 +435,59 @@ class TwoStage(Learner):
     # -- fit ---------------------------------------------------------------------------------
 
     def run(self, fit: Fit) -> words.Estimate:
-        run = _Run(self, fit)
-        effect, models = run.stages()
-        population = uniform_population(fit.schema, run.design.variables, fit.vault.size)
-        reach = 2 * run.outcome.bound if _clips(self.effect) else vault.PublishedEBM.unclipped[1]
-        tau = Predicted((), reach, effect)
-        return fit.finished(run.design, population, tau, models)
+        request, schema, formula = fit.request, fit.schema, fit.request.formula
+        design = Design((*formula.modifiers, *formula.controls), schema, full_rank=False)
+        modifiers = Design(formula.modifiers, schema, full_rank=False)
+        outcome, known = outcome_of(request, schema), declared_propensity(request, schema)
+        fit.vault.set_layout(schema, [design, modifiers], ())
+        first: dict[str, functions.Function] = {} if known is None else {"e": known}
+        for name, (key, stage) in self.first_stages(request).items():
+            values = _learned(fit, design, key, stage, dict(first))
+            first |= dict(zip(stage.names(name), values, strict=True))
+        effect, models = self._effect(fit, design, modifiers, first)
+        population = uniform_population(schema, design.variables, fit.vault.size)
+        reach = 2 * outcome.bound if _clips(self.effect) else vault.PublishedEBM.unclipped[1]
+        return fit.finished(design, population, Predicted((), reach, effect), models)
+
+    def _effect(
+        self, fit: Fit, design: Design, modifiers: Design, first: dict[str, functions.Function]
+    ) -> tuple[functions.Function, words.Nuisances | None]:
+        """The effect, and the functions of the first stages that a built-in transform reports."""
+        clip, outcome = fit.request.arm_clip, outcome_of(fit.request, fit.schema)
+        if self.transform == "s":  # Regress the outcome on treatment and columns.
+            only = FirstStage(self.effect, with_treatment=True)
+            mu0, mu1 = _learned(fit, design, TWO_STAGE_EFFECT, only, {})
+            return functions.Difference(mu1, mu0), None
+        target: vault.Transform
+        weight: vault.Transform | None = None
+        if self.transform == "r":
+            # If eta is clipped, the size is at most R / c for e in [c, 1 - c].
+            reach = 2 * outcome.bound / clip
+            target = vault.RowMap(
+                lambda y, t, first: (y - first["eta"]) / (t - first["e"]), first, reach
+            )
+            weight = vault.RowMap(lambda _, t, first: (t - first["e"]) ** 2, {"e": first["e"]}, 1.0)
+        elif callable(self.transform):
+            reach = max(map(abs, as_bounds(self.target_bounds)))
+            target = vault.RowMap(self.transform, first, reach)
+        else:
+            three = functions.NuisanceTriple(first["e"], first["mu0"], first["mu1"])
+            target = vault.Aipw(three, outcome, clip)
+            reach = target.bound
+        bounds = self.target_bounds or (-reach, reach)
+        # without modifiers, the effect is learned from all columns
+        tau = _regressed(
+            fit, TWO_STAGE_EFFECT, self.effect, target, bounds, modifiers or design, weight=weight
+        )
+        if {"e", "mu0", "mu1"} <= first.keys():
+            e, mu0, mu1 = (first[name] for name in ("e", "mu0", "mu1"))
+            return tau, words.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
+        if self.transform != "r":
+            return tau, None
+        # The arms' means follow from eta and the effect: mu_t = eta + (t - e) tau.
+        e, eta, lo, hi = first["e"], first["eta"], outcome.lo, outcome.hi
+        mu0, mu1 = (ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
+        return tau, words.Nuisances(e, eta, mu0, mu1)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -508,98 +551,49 @@ BUILT_IN = (
 )
 
 
-class _Run:
-    """One fit in progress."""
+def _regressed(
+    fit: Fit,
+    key: StageKey,
+    estimator: Any,
+    target: vault.Transform,
+    bounds: tuple[float, float],
+    design: Design,
+    **options: Any,
+) -> vault.FittedEstimators:
+    wrapped = estimator.estimator if isinstance(estimator, WithGuarantee) else estimator
+    name = f"{type(wrapped).__name__}, as declared"
+    if not _clips(estimator):
+        options.setdefault("filler", 0.5 * sum(bounds))
+        bounds = vault.PublishedEBM.unclipped
+    query = vault.DeclaredFit(estimator, design, target, bounds, name=name, **options)
+    learned, release = fit.vault.fit_declared(key, query)
+    fit.releases.append(release)
+    return learned
 
-    def __init__(self, option: TwoStage, fit: Fit) -> None:
-        self.option, self.fit = option, fit
-        request, schema = fit.request, fit.schema
-        formula, self.clip = request.formula, request.arm_clip
-        self.design = Design((*formula.modifiers, *formula.controls), schema, full_rank=False)
-        self.modifiers = Design(formula.modifiers, schema, full_rank=False)
-        self.outcome = outcome_of(request, schema)
-        self.known = declared_propensity(request, schema)
-        fit.vault.set_layout(schema, [self.design, self.modifiers], ())
 
-    def regress(
-        self,
-        key: StageKey,
-        estimator: Any,
-        target: vault.Transform,
-        bounds: tuple[float, float],
-        design: Design | None = None,
-        **options: Any,
-    ) -> vault.FittedEstimators:
-        wrapped = estimator.estimator if isinstance(estimator, WithGuarantee) else estimator
-        name = f"{type(wrapped).__name__}, as declared"
-        if not _clips(estimator):
-            options.setdefault("filler", 0.5 * sum(bounds))
-            bounds = vault.PublishedEBM.unclipped
-        columns = design or self.design
-        query = vault.DeclaredFit(estimator, columns, target, bounds, name=name, **options)
-        learned, release = self.fit.vault.fit_declared(key, query)
-        self.fit.releases.append(release)
-        return learned
-
-    def _learn(
-        self, key: StageKey, stage: FirstStage, first: Mapping[str, functions.Function]
-    ) -> tuple[functions.Function, ...]:
-        """Values of a first stage, in the order of `FirstStage.names`."""
-        target: vault.Transform
-        if stage.target == "treatment":
-            target = vault.OfTreatment("residual", functions.Constant(0.0), 0.0)  # T itself.
-            learned = self.regress(key, stage.estimator, target, (0.0, 1.0), filler=0.0)
-            return (replace(learned, lo=self.clip, hi=1 - self.clip),)
-        if callable(stage.target):
-            bounds = as_bounds(stage.target_bounds)
-            target = vault.RowMap(stage.target, first, max(map(abs, bounds)))
-        else:
-            target = vault.OutcomeResidual(functions.Constant(0.0), self.outcome)  # Y itself.
-            bounds = self.outcome.lo, self.outcome.hi
-        both = stage.with_treatment
-        learned = self.regress(key, stage.estimator, target, bounds, with_treatment=both)
-        return tuple(replace(learned, arm=arm) for arm in (0.0, 1.0)) if both else (learned,)
-
-    def stages(self) -> tuple[functions.Function, words.Nuisances | None]:
-        option = self.option
-        if option.transform == "s":  # Regress the outcome on treatment and columns.
-            only = FirstStage(option.effect, with_treatment=True)
-            mu0, mu1 = self._learn(TWO_STAGE_EFFECT, only, {})
-            return functions.Difference(mu1, mu0), None
-        first: dict[str, functions.Function] = {} if self.known is None else {"e": self.known}
-        for name, (key, stage) in option.first_stages(self.fit.request).items():
-            values = self._learn(key, stage, dict(first))
-            first |= dict(zip(stage.names(name), values, strict=True))
-        target: vault.Transform
-        weight: vault.Transform | None = None
-        if option.transform == "r":
-            # If eta is clipped, the size is at most R / c for e in [c, 1 - c].
-            reach = 2 * self.outcome.bound / self.clip
-            target = vault.RowMap(
-                lambda y, t, first: (y - first["eta"]) / (t - first["e"]), first, reach
-            )
-            weight = vault.RowMap(lambda _, t, first: (t - first["e"]) ** 2, {"e": first["e"]}, 1.0)
-        elif callable(option.transform):
-            reach = max(map(abs, as_bounds(option.target_bounds)))
-            target = vault.RowMap(option.transform, first, reach)
-        else:
-            three = functions.NuisanceTriple(first["e"], first["mu0"], first["mu1"])
-            target = vault.Aipw(three, self.outcome, self.clip)
-            reach = target.bound
-        bounds = option.target_bounds or (-reach, reach)
-        tau = self.regress(
-            TWO_STAGE_EFFECT, option.effect, target, bounds, self.modifiers, weight=weight
-        )
-        # First-stage functions to report, if they belong to a built-in transform.
-        if {"e", "mu0", "mu1"} <= first.keys():
-            e, mu0, mu1 = (first[name] for name in ("e", "mu0", "mu1"))
-            return tau, words.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
-        if option.transform != "r":
-            return tau, None
-        # The arms' means follow from eta and the effect: mu_t = eta + (t - e) tau.
-        e, eta, lo, hi = first["e"], first["eta"], self.outcome.lo, self.outcome.hi
-        mu0, mu1 = (ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
-        return tau, words.Nuisances(e, eta, mu0, mu1)
+def _learned(
+    fit: Fit,
+    design: Design,
+    key: StageKey,
+    stage: FirstStage,
+    first: Mapping[str, functions.Function],
+) -> tuple[functions.Function, ...]:
+    """Values of a first stage, in the order of `FirstStage.names`."""
+    clip, outcome = fit.request.arm_clip, outcome_of(fit.request, fit.schema)
+    target: vault.Transform
+    if stage.target == "treatment":
+        target = vault.OfTreatment("residual", functions.Constant(0.0), 0.0)  # T itself.
+        learned = _regressed(fit, key, stage.estimator, target, (0.0, 1.0), design, filler=0.0)
+        return (replace(learned, lo=clip, hi=1 - clip),)
+    if callable(stage.target):
+        bounds = as_bounds(stage.target_bounds)
+        target = vault.RowMap(stage.target, first, max(map(abs, bounds)))
+    else:
+        target = vault.OutcomeResidual(functions.Constant(0.0), outcome)  # Y itself.
+        bounds = outcome.lo, outcome.hi
+    both = stage.with_treatment
+    learned = _regressed(fit, key, stage.estimator, target, bounds, design, with_treatment=both)
+    return tuple(replace(learned, arm=arm) for arm in (0.0, 1.0)) if both else (learned,)
 
 
 def _clips(estimator: Any) -> bool:

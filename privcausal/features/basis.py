@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
 from privcausal.features.design import Design
-from privcausal.features.rows import Features, Rows, kept, looked_up
+from privcausal.features.rows import Features, Rows, looked_up
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Singles, Vector
@@ -195,7 +194,7 @@ class Sum:
     parts: tuple[tuple[int, Vector | float], ...]
 
     def __call__(self, rows: Rows) -> Vector:
-        total, part = np.full(len(rows), self.constant), np.empty(len(rows))
+        total, part = np.full(rows.size, self.constant), np.empty(rows.size)
         for column, effect in self.parts:
             if isinstance(effect, float):
                 np.multiply(rows.column(self.design, column), effect, out=part)
@@ -297,12 +296,17 @@ class Fourier:
     frequencies: Matrix  # Shape (m, q)
     shares: Vector  # p_j, shape (m,)
     bandwidth: float  # h, in scaled units
+    size: int = field(init=False)
+    # 99th percentile of |<phi, phi'> - k| over public pairs of points of the domain
+    error: float = field(init=False)
 
     cut = 1.0
 
-    @property
-    def size(self) -> int:
-        return 2 * len(self.shares)
+    def __post_init__(self) -> None:
+        z, other = self.pairs(_PUBLIC_SEED)
+        products = (self.at(z) * self.at(other)).sum(axis=1)
+        error = np.quantile(np.abs(products - self.kernel(z, other)), 0.99)
+        vars(self).update(size=2 * len(self.shares), error=float(error))
 
     def of(self, rows: Rows) -> Matrix:
         """phi, shape (n, 2 m), summed in a fixed order so that batches do not matter."""
@@ -328,13 +332,6 @@ class Fourier:
         """The Gaussian kernel of pairs of rows of `z` and `other`, shape (n,)."""
         distance = ((z - other) ** 2).sum(axis=1)
         return np.asarray(np.exp(-distance / (2 * self.bandwidth**2)))
-
-    @cached_property
-    def error(self) -> float:
-        """99th percentile of |<phi, phi'> - k| over public pairs of points of the domain."""
-        z, other = self.pairs(_PUBLIC_SEED)
-        products = (self.at(z) * self.at(other)).sum(axis=1)
-        return float(np.quantile(np.abs(products - self.kernel(z, other)), 0.99))
 
     def pairs(self, seed: int) -> tuple[Matrix, Matrix]:
         """Pairs of points. The first is uniform over the domain, the second at any distance."""
@@ -460,12 +457,35 @@ class Interactions(Shortened):
     # A power of two; features are at most 2^FEATURE_BITS times this step
     step: float = field(init=False)
     names: list[str] = field(init=False)  # Each pair as a product of terms in a formula
+    # The features in whole steps, if they are looked up, and the lift on its grid. This is
+    # -gain x lift, shape (p, K), in steps of a power of two, times one step of phi.
+    tables: list[Vector | None] = field(init=False, repr=False)
+    grid: Matrix = field(init=False, repr=False)
+    # Tables of the linear features that occur in a product, if they are looked up
+    standard: dict[int, Singles | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         columns, of = self.features.design.columns, self.features.column
         names = [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
         step = float(2.0 ** (np.ceil(np.log2(self.features.ends.max())) - FEATURE_BITS))
+        tables: list[Vector | None] = [None]
+        for block, number in self.features.owner:
+            numeric = block.table is None
+            tables.append(None if numeric else np.rint(block.tables[number] / step))
+        whole = self.lift * self.gain
+        bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
+        most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
+        scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
+        grid = np.asarray(np.rint(whole * scale) * (-step / scale))
+        standard: dict[int, Singles | None] = {}
+        for j in sorted(set().union(*self.pairs, *self.curved)):
+            block, number = self.features.owner[j - 1]
+            standard[j] = None
+            if block.table is not None:
+                values = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)
+                standard[j] = values.astype(np.float32)
         vars(self).update(size=len(self.gain), step=step, names=names)
+        vars(self).update(tables=tables, grid=grid, standard=standard)
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
@@ -486,7 +506,7 @@ class Interactions(Shortened):
         """phi on a grid, in whole steps of `step`, shape (n, p)."""
         phi = rows.matrix(self.features.size, np.float64)
         design, columns = self.features.design, self.features.column.tolist()
-        for number, (column, table) in enumerate(zip(phi.T, self._grid[0], strict=True)):
+        for number, (column, table) in enumerate(zip(phi.T, self.tables, strict=True)):
             if table is not None:
                 looked_up(table, rows.bins(design, columns[number]), column)
             else:
@@ -501,7 +521,7 @@ class Interactions(Shortened):
         The matrix product is therefore exact, in any order and for any block.
         """
         whole, lifted = rows.matrix(self.size, np.float64), rows.matrix(self.size, np.float32)
-        onto(steps, self._grid[1], whole)
+        onto(steps, self.grid, whole)
         np.copyto(lifted, whole, casting="same_kind")
         for column, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
             np.multiply(raw, gain, out=column)
@@ -509,35 +529,22 @@ class Interactions(Shortened):
 
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """Parts of the rows whose psi stays in cache."""
-        indices = rows.memo((self,), lambda: self._indices(rows))
+        indices = self._indices(rows)
         for place, part in _pieces(self.features, rows):
-            part.store((self,), tuple(index[place] for index in indices))
+            part.keep((self,), tuple(index[place] for index in indices))
             yield place, part
-
-    @cached_property
-    def _grid(self) -> tuple[list[Vector | None], Matrix]:
-        """The features in whole steps, if they are looked up, and the lift on its grid.
-
-        This is -gain x lift, shape (p, K), in steps of a power of two, times one step of phi.
-        """
-        tables: list[Vector | None] = [None]
-        for block, number in self.features.owner:
-            numeric = block.table is None
-            tables.append(None if numeric else np.rint(block.tables[number] / self.step))
-        whole = self.lift * self.gain
-        bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
-        most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
-        scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
-        return tables, np.asarray(np.rint(whole * scale) * (-self.step / scale))
 
     def raw(self, rows: Rows) -> Iterator[Singles]:
         """Products before phi is regressed out: K columns, each valid until the next is read.
 
         Recomputing them is cheaper than keeping them.
         """
-        indices = rows.memo((self,), lambda: self._indices(rows))
-        # A lookup in the tables costs less than keeping the columns.
-        linear = self._linear(rows)
+        indices, linear = self._indices(rows), rows.kept(self.standard)
+        if linear is None:  # A lookup in the tables costs less than keeping them beyond a pass.
+            values = rows.matrix(len(self.standard), np.float32).T
+            columns = zip(self.standard, values, strict=True)
+            linear = {j: self.linear(rows, j, column) for j, column in columns}
+            rows.keep((self.standard,), linear, "pass")
         out = np.empty(len(rows), np.float32)
         for i, j in self.pairs:
             yield np.multiply(linear[i], linear[j], out=out)
@@ -551,39 +558,24 @@ class Interactions(Shortened):
 
     def _indices(self, rows: Rows) -> tuple[Singles, ...]:
         """Both indices, or an empty tuple."""
+        indices: tuple[Singles, ...] | None = rows.kept(self)
+        if indices is not None:
+            return indices
         places = []
         for coef, shift, scale in self.indices or ():
             place = (self.features.total(coef)(rows) - shift) / scale
             places.append(np.clip(place, -PRODUCT_SDS, PRODUCT_SDS).astype(np.float32))
-        return tuple(places)
-
-    @kept
-    def _linear(self, rows: Rows) -> dict[int, Singles]:
-        """The linear features of the products, standardized and clipped."""
-        values = rows.matrix(len(self._standard), np.float32).T
-        return {j: self.linear(rows, j, out) for j, out in zip(self._standard, values, strict=True)}
+        return rows.keep((self,), tuple(places))
 
     def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
         """Write a linear feature, standardized and clipped, to `out`."""
-        table = self._standard[number]
+        table = self.standard[number]
         if table is not None:
             bins = rows.bins(self.features.design, int(self.features.column[number]))
             return looked_up(table, bins, out)
         feature = self.features.fill(rows, number, np.empty(len(rows)))
         out[:] = np.clip(feature / self.scales[number], -PRODUCT_SDS, PRODUCT_SDS)
         return out
-
-    @cached_property
-    def _standard(self) -> dict[int, Singles | None]:
-        """Tables of the linear features that occur in a product, if they are looked up."""
-        tables: dict[int, Singles | None] = {}
-        for j in sorted(set().union(*self.pairs, *self.curved)):
-            block, number = self.features.owner[j - 1]
-            tables[j] = None
-            if block.table is not None:
-                values = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)
-                tables[j] = values.astype(np.float32)
-        return tables
 
     def total(self, base: Vector, coef: Vector) -> Extra:
         """phi(x)'base + psi(x)'coef as a function of rows."""

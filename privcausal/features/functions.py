@@ -20,7 +20,7 @@ import numpy as np
 from privcausal.errors import DataError
 from privcausal.features import basis
 from privcausal.features.design import Design
-from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins, kept
+from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.typing import Integers, Matrix, Vector
 
 # Public functions of a row's covariates: nuisances and effects made from released numbers.
@@ -73,10 +73,15 @@ class Additive:
             return self.features.total(np.zeros(self.features.features.size), self.coef)
         return lambda rows: basis.combine(rows.phi(self.features), self.coef)
 
-    @kept
     def __call__(self, rows: Rows) -> Vector:
-        value = self.offset + rows.memo((self.features, self.coef), lambda: self._sum(rows))
-        return np.clip(value, self.lo, self.hi, out=value)
+        value: Vector | None = rows.kept(self)
+        if value is None:
+            total = rows.kept(self.features, self.coef)
+            if total is None:
+                total = rows.keep((self.features, self.coef), self._sum(rows))
+            value = self.offset + total
+            rows.keep((self,), np.clip(value, self.lo, self.hi, out=value), "pass")
+        return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +108,17 @@ class Extended:
             return base.coef, base.offset
         return None, replace(base, lo=-np.inf, hi=np.inf)
 
-    @kept
     def __call__(self, rows: Rows) -> Vector:
-        shared, rest = self._parts
-        start = rest(rows) if callable(rest) else rest
-        value = start + rows.memo((shared, self.features, self.coef), lambda: self._sum(rows))
-        if isinstance(self.base, Additive):
-            np.clip(value, self.base.lo, self.base.hi, out=value)
+        value: Vector | None = rows.kept(self)
+        if value is None:
+            shared, rest = self._parts
+            total = rows.kept(shared, self.features, self.coef)
+            if total is None:
+                total = rows.keep((shared, self.features, self.coef), self._sum(rows))
+            value = (rest(rows) if callable(rest) else rest) + total
+            if isinstance(self.base, Additive):
+                np.clip(value, self.base.lo, self.base.hi, out=value)
+            rows.keep((self,), value, "pass")
         return value
 
     @staticmethod
@@ -119,12 +128,12 @@ class Extended:
         for f in functions:
             if isinstance(f, Extended):
                 key: tuple[object, ...] = f._parts[0], f.features, f.coef
-                if not rows.has(key):
+                if rows.by_column and rows.kept(*key) is None:
                     new.append((f, key))
         if len(new) > 1 and all(f.features is new[0][0].features for f, _ in new):
             values = basis.extras(rows, [f._sum for f, _ in new])
             for (_, key), value in zip(new, values, strict=True):
-                rows.store(key, value)
+                rows.keep(key, value)
 
 
 @dataclass(frozen=True)
@@ -142,13 +151,15 @@ class ArmMean:
     lo: float
     hi: float
 
-    @kept
     def __call__(self, rows: Rows) -> Vector:
-        Extended.together(rows, (self.e, self.eta))
-        value = self.arm - self.e(rows)
-        value *= self.tau(rows)
-        value += self.eta(rows)
-        return np.clip(value, self.lo, self.hi, out=value)
+        value: Vector | None = rows.kept(self)
+        if value is None:
+            Extended.together(rows, (self.e, self.eta))
+            value = self.arm - self.e(rows)
+            value *= self.tau(rows)
+            value += self.eta(rows)
+            rows.keep((self,), np.clip(value, self.lo, self.hi, out=value), "pass")
+        return value
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
@@ -154,7 +153,6 @@ def read_queries(queries: Queries, design: Design) -> Rows:
 
 
 T = TypeVar("T")
-MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 Float = TypeVar("Float", np.float32, np.float64)
 
 FINE_BINS = 256
@@ -252,7 +250,7 @@ class Rows:
     frame: Mapping[str, Vector | Integers] = field(repr=False)
     size: int
     propensity: Vector | None = field(default=None, repr=False)  # The known propensity of each row
-    # Store matrices column by column, and cache the results of `memo`. Use it for blocks of rows on
+    # Store matrices column by column, and cache the values of `keep`. Use it for blocks of rows on
     # which many functions are evaluated. Values are the same.
     by_column: bool = False
     # Memory for large matrices while the rows are in use; see `within`
@@ -367,46 +365,25 @@ class Rows:
             return np.empty((self.size, columns), number, order="F")
         return self.space.matrix(self.size, columns, number)
 
-    def memo(
-        self, objects: tuple[object, ...], make: Callable[[], T], lifetime: Lifetime = "used"
-    ) -> T:
-        """make(), cached by the identity of `objects`. Do not write to the result.
+    def kept(self, *objects: object) -> Any:
+        """The value that `keep` cached for these objects, or None."""
+        entry = self.cache.get(("kept", *map(id, objects)))
+        if entry is None:
+            return None
+        entry.used = True
+        return entry.value
+
+    def keep(self, objects: tuple[object, ...], value: T, lifetime: Lifetime = "used") -> T:
+        """Cache a value by the identity of `objects`, and return it. Do not write to it.
 
         Values of the lifetime "pass" are cached only while the rows are `within` a space.
         """
-        if not self.by_column or (lifetime == "pass" and self.space is None):
-            return make()
-        key = lifetime, *map(id, objects)
-        if key not in self.cache:
-            self.cache[key] = Cached(objects, make(), lifetime)
-        self.cache[key].used = True
-        return cast(T, self.cache[key].value)
-
-    def store(self, objects: tuple[object, ...], value: object) -> None:
-        """Let `memo` return this value for these objects."""
-        self.memo(objects, lambda: value)
-
-    def has(self, objects: tuple[object, ...]) -> bool:
-        """Whether `memo` has cached these objects. Always true if caching is off."""
-        return not self.by_column or ("used", *map(id, objects)) in self.cache
+        if self.by_column and (lifetime != "pass" or self.space is not None):
+            self.cache["kept", *map(id, objects)] = Cached(objects, value, lifetime)
+        return value
 
     def phi(self, features: Features) -> Matrix:
         key = "phi", id(features)
         if key not in self.cache:
             self.cache[key] = Cached((features,), features.of(self), "pass")
         return cast(Matrix, self.cache[key].value)
-
-
-def kept(call: MethodT) -> MethodT:
-    """Cache the result of a method of rows while the rows are `within` a space."""
-
-    @wraps(call)
-    def cached(function: Any, rows: Rows) -> Any:
-        if rows.space is None:
-            return call(function, rows)
-        key = call.__qualname__, id(function)
-        if key not in rows.cache:
-            rows.cache[key] = Cached((function,), call(function, rows), "pass")
-        return rows.cache[key].value
-
-    return cast(MethodT, cached)

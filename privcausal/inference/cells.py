@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -63,42 +62,35 @@ class CellTotals:
     half: float  # Half of the outcome's range
     most_rows: int = 1  # Maximum number of rows of one unit
 
-    @cached_property
-    def rows(self) -> Vector:
-        """Rows of each arm, at least one."""
-        return np.asarray(np.maximum(self.count.sum(axis=0), 1.0))
+    # By arm: rows, at least one; the mean of y - middle; and the noise variance of this mean, by
+    # the delta method
+    rows: Vector = field(init=False)
+    means: Vector = field(init=False)
+    mean_noise: Vector = field(init=False)
+    # Sampling variance of a sum of n rows over n, from the variance within an arm. The variance of
+    # y is raised by one sd of its own noise, so that intervals do not become too narrow. It is at
+    # most the variance that the bounds allow a variable of this mean. It includes differences
+    # between cells.
+    sampled: Vector = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = np.maximum(self.count.sum(axis=0), 1.0)
+        means = np.clip(self.total.sum(axis=0) / rows, -self.half, self.half)
+        mean_noise = len(self.count) * (self.total_variance + means**2 * self.count_variance)
+        mean_noise = mean_noise / rows**2
+        variance = np.maximum(self.half**2 - means**2, 1e-3 * self.half**2)
+        if self.square is not None:
+            noise = np.sqrt(self.square_variance / rows**2 + 4 * means**2 * mean_noise)
+            detected = np.maximum(self.square / rows - means**2, 0.0) + noise
+            variance = np.clip(detected, 1e-4 * self.half**2, variance)
+        sampled = self.most_rows * variance
+        vars(self).update(rows=rows, means=means, mean_noise=mean_noise, sampled=sampled)
 
     @property
     def unseen(self) -> bool:
         """Whether an arm is empty, or too small to detect."""
         noise = float(np.sqrt(len(self.count) * self.count_variance))
         return lacks_arm(self.count.sum(axis=0), noise)
-
-    @cached_property
-    def means(self) -> Vector:
-        """Mean of y - middle by arm."""
-        return np.asarray(np.clip(self.total.sum(axis=0) / self.rows, -self.half, self.half))
-
-    @cached_property
-    def mean_noise(self) -> Vector:
-        """Noise variance of the arms' means, by the delta method."""
-        variance = self.total_variance + self.means**2 * self.count_variance
-        return np.asarray(len(self.count) * variance / self.rows**2)
-
-    @cached_property
-    def sampled(self) -> Vector:
-        """Sampling variance of a sum of n rows over n, shape (2,), from the variance within an arm.
-
-        The variance of y is raised by one sd of its own noise, so that intervals do not become too
-        narrow. It is at most the variance that the bounds allow a variable of this mean. It
-        includes differences between cells.
-        """
-        most = np.maximum(self.half**2 - self.means**2, 1e-3 * self.half**2)
-        if self.square is None:
-            return np.asarray(self.most_rows * most)
-        noise = np.sqrt(self.square_variance / self.rows**2 + 4 * self.means**2 * self.mean_noise)
-        variance = np.maximum(self.square / self.rows - self.means**2, 0.0) + noise
-        return np.asarray(self.most_rows * np.clip(variance, 1e-4 * self.half**2, most))
 
 
 @dataclass(frozen=True, eq=False)

@@ -273,13 +273,7 @@ class OutcomeLaw(NamedTuple):
     units: Vector  # Units of the sizes in `sizes`, by side, shape (2,)
     sizes: SizeLaw  # By side, then by arm, over the rows of all arms
     arms: Vector  # (Noisy) numbers of detected rows, shape (A,)
-
-    @property
-    def variance(self) -> float:
-        """Variance of the outcomes of all arms, with the tails that the counts allow for."""
-        sizes, squares = self.sizes.over[:, 0].reshape(2, -1), self.sizes.kept[:, -1].reshape(2, -1)
-        low, high = self.units * sizes.sum(axis=1)
-        return max(float(self.units**2 @ squares.sum(axis=1) - (high - low) ** 2), 0.0)
+    variance: float  # Of the outcomes of all arms, with the tails that the counts allow for
 
 
 def outcome_law(
@@ -338,7 +332,10 @@ def outcome_law(
         shown=int(seen.sum()) >= SCALE_CELLS,
         start=CORE_CELLS if many else None,
     )
-    return OutcomeLaw(core, ends, held, reach, lasts, units, law, arms)
+    mean_sizes, squares = law.over[:, 0].reshape(2, -1), law.kept[:, -1].reshape(2, -1)
+    low, high = units * mean_sizes.sum(axis=1)
+    variance = max(float(units**2 @ squares.sum(axis=1) - (high - low) ** 2), 0.0)
+    return OutcomeLaw(core, ends, held, reach, lasts, units, law, arms, variance)
 
 
 SCALE_CELLS = 4
@@ -398,14 +395,7 @@ class Cut:
 
     @classmethod
     def narrowest(
-        cls,
-        cuts: Vector,
-        bias: Matrix,
-        square: Matrix,
-        noise: float,
-        rows: float,
-        *,
-        centred: bool,
+        cls, cuts: Vector, bias: Matrix, square: Matrix, noise: float, rows: float, *, centred: bool
     ) -> Cut:
         """The two thresholds with the narrowest 95% interval that allows for the bias.
 
@@ -435,7 +425,7 @@ class Cut:
 # -- shapes and nuisances ---------------------------------------------------------------------
 
 SHAPE_OCTAVES = 16
-"""Bins, from a 256th of the bound on: lower thresholds are never useful."""
+"""Bins of half an octave, from a 256th of the bound on: lower thresholds are never useful."""
 
 SHAPE_CUTS = 60
 """Clipping thresholds that are tried, 9% apart."""
@@ -446,11 +436,6 @@ it counts at LONE noise sds. With 17 bins, one release in a thousand invents a t
 
 NEAR_BINS = 4
 """Bins (two octaves) beyond the last detected bin; their total count shows a tail."""
-
-
-def size_edges(bound: float) -> Vector:
-    """Bin borders in half octaves, from bound / 2^8 to the bound."""
-    return score_edges(bound, SHAPE_OCTAVES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,11 +473,6 @@ class AbsHistogram:
     def below(self, cut: float) -> float:
         """Share of scores below `cut`."""
         return float(np.interp(cut, self.edges, np.cumsum(self.counts) / self.total))
-
-    @property
-    def reach(self) -> float:
-        """Upper border of the last detected bin."""
-        return float(self.edges[np.flatnonzero(self.counts > 0)[-1]])
 
 
 def without_noise_tail(counts: Vector, noise_sd: float, borders: Vector) -> AbsHistogram:

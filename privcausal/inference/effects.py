@@ -22,7 +22,7 @@ large rather than too small. A larger S gives a smaller robustness value.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ from privcausal.errors import CapabilityError
 from privcausal.features.basis import Polynomials, combine
 from privcausal.features.design import Design
 from privcausal.features.functions import Additive, Function
-from privcausal.features.rows import Rows, kept
+from privcausal.features.rows import Rows
 from privcausal.inference.averages import FEW_SDS, AverageEstimate, Noisy, Reading, covering
 from privcausal.inference.priors import PRIORS
 from privcausal.request.formula import ResultTerm
@@ -66,13 +66,15 @@ class Effect:
     drawn: ClassVar[bool] = True
     """Whether the effect can be drawn along each modifier."""
 
-    @kept
     def __call__(self, rows: Rows) -> Vector:
-        total = np.zeros(len(rows))
-        for piece in self.pieces:
-            value = piece.additive(rows)
-            total += value if piece.weight is None else value * piece.weight(rows)
-        return np.clip(total, -self.reach, self.reach, out=total)
+        total: Vector | None = rows.kept(self)
+        if total is None:
+            total = np.zeros(len(rows))
+            for piece in self.pieces:
+                value = piece.additive(rows)
+                total += value if piece.weight is None else value * piece.weight(rows)
+            rows.keep((self,), np.clip(total, -self.reach, self.reach, out=total), "pass")
+        return total
 
     def sd(self, rows: Rows) -> Vector:
         """Posterior standard deviation, shape (n,)."""
@@ -94,27 +96,6 @@ class Effect:
             lead = rows.phi(piece.additive.features).T @ weights / len(rows)
             total += float(lead @ (piece.cov if piece.usual is None else piece.usual) @ lead)
         return float(np.sqrt(max(total, 0.0)))
-
-    def with_average(self, rows: Rows, average: float, variance: float) -> Effect:
-        """tau(x) plus a constant, given an estimate of its mean over the rows and its variance.
-
-        The two means are weighed by their variances. If their distance shows a larger error of the
-        effect's mean, that error counts. The new mean is then within one sd of the average, if no
-        value reaches the clip. The bands keep their widths, because the same rows cause both
-        sampling errors.
-        """
-        if not (self.pieces and np.isfinite([average, variance]).all()):
-            return self
-        ones = np.ones(len(rows))
-        away = average - float(np.mean(self(rows)))
-        off = max(self.mean_sd(rows, ones) ** 2, away**2 - variance)
-        weights = [ones if piece.weight is None else piece.weight(rows) for piece in self.pieces]
-        shares = np.linalg.lstsq(np.column_stack(weights), ones, rcond=None)[0]
-        pieces = []
-        for piece, step in zip(self.pieces, shares * away * off / (off + variance), strict=True):
-            additive = replace(piece.additive, offset=piece.additive.offset + float(step))
-            pieces.append(replace(piece, additive=additive))
-        return replace(self, pieces=tuple(pieces))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import eigh
@@ -44,64 +44,52 @@ equal covariates.
 
 @dataclass(frozen=True, eq=False)
 class WeightLaw:
-    """Weights of a column: uniform between neighboring `edges` (K + 1,), with chances `p` (K,).
-
-    `top` is the largest weight in use, and `most` the largest weight in the nuisances, relative to
-    the mean. Larger weights count as these.
-    """
+    """Weights of a column: uniform between neighboring `edges` (K + 1,), with chances `p` (K,)."""
 
     column: str
     edges: Vector
     p: Vector
-    top: float
-    most: float = LARGEST_USUAL
+    top: float  # Largest weight in use; larger weights count as this weight
+    mean: float
+    # E[w^2] / E[w]^2: the factor of a mean's variance, for equal variances (Kish 1965)
+    design_effect: float
+    positive: float  # Share of rows with weights above the first bin
+    # `usual`, `usual_mean`: largest weight in the nuisances, where larger weights count as this
+    # weight, and the mean of these weights relative to it
+    usual: float
+    usual_mean: float
 
     @classmethod
     def read(
-        cls,
-        column: str,
-        counts: Vector,
-        noise_sd: float,
-        bound: float,
-        most: float = LARGEST_USUAL,
+        cls, column: str, counts: Vector, noise_sd: float, bound: float, most: float = LARGEST_USUAL
     ) -> WeightLaw:
-        """From noisy counts in bins up to the `bound`; counts hidden by noise are dropped."""
-        edges = score_edges(bound, WEIGHT_HALF_OCTAVES)
-        ends = np.r_[0.0, edges]
+        """From noisy counts in bins up to the `bound`; counts hidden by noise are dropped.
+
+        `most` is the largest weight in the nuisances, relative to the mean.
+        """
+        upper = score_edges(bound, WEIGHT_HALF_OCTAVES)
+        edges = np.r_[0.0, upper]
         seen = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
         if not seen.any():  # all noise: weights may be anything
-            seen = np.diff(ends)
-        top = min(HEADROOM * float(edges[np.flatnonzero(seen)[-1]]), float(edges[-1]))
-        return cls(column, ends, seen / seen.sum(), top, most)
-
-    @cached_property
-    def mean(self) -> float:
-        return float(self.p @ (self.edges[1:] + self.edges[:-1])) / 2
-
-    @property
-    def design_effect(self) -> float:
-        """E[w^2] / E[w]^2: the factor of a mean's variance, for equal variances (Kish 1965)."""
-        low, high = self.edges[:-1], self.edges[1:]
-        return float(self.p @ (low**2 + low * high + high**2)) / 3 / self.mean**2
-
-    @property
-    def positive(self) -> float:
-        """Share of rows with weights above the first bin."""
-        return 1.0 - float(self.p[0])
-
-    @property
-    def usual(self) -> float:
-        """Largest weight in the nuisances."""
-        return min(self.most * self.mean, self.top)
-
-    @property
-    def usual_mean(self) -> float:
-        """Mean of the weights in the nuisances, relative to the largest of them."""
-        low, high, c = self.edges[:-1], self.edges[1:], self.usual
-        cut = np.clip(c, low, high)
-        # mean of min(w, c) for w uniform between low and high
-        inside = (cut - low) * (cut + low) / 2 + (high - cut) * c
-        return float(self.p @ (inside / (high - low))) / c
+            seen = np.diff(edges)
+        top = min(HEADROOM * float(upper[np.flatnonzero(seen)[-1]]), float(upper[-1]))
+        p, low, high = seen / seen.sum(), edges[:-1], edges[1:]
+        mean = float(p @ (high + low)) / 2
+        usual = min(most * mean, top)
+        # mean of min(w, usual) for w uniform between low and high
+        cut = np.clip(usual, low, high)
+        inside = (cut - low) * (cut + low) / 2 + (high - cut) * usual
+        return cls(
+            column,
+            edges,
+            p,
+            top,
+            mean,
+            design_effect=float(p @ (low**2 + low * high + high**2)) / 3 / mean**2,
+            positive=1.0 - float(p[0]),
+            usual=usual,
+            usual_mean=float(p @ (inside / (high - low))) / usual,
+        )
 
 
 # -- the population ----------------------------------------------------------------------------

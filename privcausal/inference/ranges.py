@@ -502,8 +502,8 @@ def effective_range(
         Whether a single detected cell gives the declared range, too: it may hold one value that
         most rows have, and the others may be anywhere.
     """
-    seen = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY)
-    ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
+    seen, cells = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY), len(counts)
+    ends = np.linspace(declared.lo, declared.hi, cells + 1)
     core = Core.of(seen, counts, ends)
     if whole and seen.sum() == 1:
         return declared
@@ -515,37 +515,29 @@ def effective_range(
     if core is None or elsewhere.sum() + doubt > rows:
         if whole:
             return declared
-        low, high = declared.lo + declared.width * _likely_range(counts, noise_sd)
+        # Normal distributions and the uniform are averaged by their likelihood. The range has the
+        # middle 96% of the average, stretched from its median.
+        grid = np.arange(cells + 1) / cells
+        normal = normal_laws(grid, 2 * cells + 1, 0.25 / cells)[0]
+        laws = np.r_[normal, np.full((1, cells), 1 / cells)]
+        prior = np.r_[np.zeros(len(normal)), np.log(len(normal) / UNIFORM_ODDS)]
+        whole_count = max(float(counts.sum()), noise_sd, 1.0)
+        chance = likelihoods(counts, noise_sd, whole_count * laws, prior)
+        law = np.r_[0.0, np.cumsum(chance @ laws / chance.sum())]
+        nearest = np.interp([SHARE_BEYOND, 0.5, 1 - SHARE_BEYOND], law, grid)
+        ends = nearest[1] + STRETCH * (nearest[[0, 2]] - nearest[1])
+        low, high = (declared.lo + declared.width * np.clip(ends, 0.0, 1.0)).tolist()
     else:
-        step, reaches = declared.width / len(counts), []
+        step, reaches = declared.width / cells, []
         for beyond, reach in zip(outside, (core.below, core.above), strict=True):
             distance = reach + step * np.arange(len(beyond) + 1.0)
             most = hidden(beyond, noise_sd, distance, 2 * looks)
             reaches.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
-        low = float(max(declared.lo, core.middle - reaches[0]))
-        high = float(min(declared.hi, core.middle + reaches[1]))
+        low = max(declared.lo, core.middle - reaches[0])
+        high = min(declared.hi, core.middle + reaches[1])
     # a range above half the declared width saves too little noise to justify the clipping
     worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
     return Interval(float(low), float(high)) if worth else declared
-
-
-def _likely_range(counts: Vector, noise_sd: float) -> Vector:
-    """Where a column lies in [0, 1], from counts of equal cells that show no middle with tails.
-
-    Normal distributions and the uniform are averaged by their likelihood. The range has the middle
-    96% of the average, stretched from its median.
-    """
-    cells = len(counts)
-    grid = np.arange(cells + 1) / cells
-    normal = normal_laws(grid, 2 * cells + 1, 0.25 / cells)[0]
-    laws = np.r_[normal, np.full((1, cells), 1 / cells)]
-    prior = np.r_[np.zeros(len(normal)), np.log(len(normal) / UNIFORM_ODDS)]
-    rows = max(float(counts.sum()), noise_sd, 1.0)
-    chance = likelihoods(counts, noise_sd, rows * laws, prior)
-    law = np.r_[0.0, np.cumsum(chance @ laws / chance.sum())]
-    low, median, high = np.interp([SHARE_BEYOND, 0.5, 1 - SHARE_BEYOND], law, grid)
-    ends = median + STRETCH * (np.array([low, high]) - median)
-    return np.asarray(np.clip(ends, 0.0, 1.0))
 
 
 # -- bounds estimated from noisy counts --------------------------------------------------------
@@ -634,11 +626,6 @@ def coarse_range(
         hi = max(abs(lo), abs(hi)) * (4.0 if missed > FAR_MISSED else 1.0)
         lo = -hi
     return Interval(lo, hi)
-
-
-def rows_to_find(noise_sd: float) -> float:
-    """So many rows show the size of a usual column, positive and negative together."""
-    return (COARSE_STANDS_OUT + ROOM) * float(np.sqrt(2.0)) * noise_sd / USUAL_SHARE
 
 
 NONE_ELSE = 2.0

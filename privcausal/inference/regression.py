@@ -297,12 +297,6 @@ def mixture_law(laws: Sequence[tuple[float, Vector, Matrix]]) -> tuple[float, Ve
     return float(logs.max() + np.log(total)), mean, cov
 
 
-def average(posteriors: Sequence[Posterior]) -> Posterior:
-    """Mixture of posteriors weighted by marginal likelihood (same moments, different priors)."""
-    _, mean, cov = mixture_law([(p.evidence, p.mean, p.cov) for p in posteriors])
-    return Posterior(mean, cov, max(p.evidence for p in posteriors))
-
-
 def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None) -> Posterior:
     """Regression for base "linear", with a wide normal prior that fades with the privacy noise.
 
@@ -390,15 +384,15 @@ def mixture(moments: Moments, law: ScaleMixturePrior) -> Posterior:
         precision = gram.T @ solved[:, :-1]
         precision, centre = 0.5 * (precision + precision.T), gram.T @ solved[:, -1]
         for _ in range(MIXTURE_STEPS):
-            mean, cov = factors.posterior(precision, centre)
-            factors.renew(mean, cov.diagonal())
-    mean, cov = factors.posterior(precision, centre)
+            mean, cov, *without = factors.posterior(precision, centre)
+            factors.renew(*without)
+    mean, cov, *without = factors.posterior(precision, centre)
     # log of the integral of N(cross; G beta, error) times the normal factors of height 1
     lower, cross = factored(error), moments.cross
     log = -float(np.log(lower.diagonal()).sum()) - 0.5 * float(cross @ solve(lower, cross))
     log += 0.5 * float((centre + factors.shift) @ mean)
     log += 0.5 * float(np.linalg.slogdet(cov)[1])
-    return Posterior(mean, cov, log + factors.evidence(mean, cov.diagonal()))
+    return Posterior(mean, cov, log + factors.evidence(mean, cov.diagonal(), *without))
 
 
 class _Factors:
@@ -419,21 +413,20 @@ class _Factors:
         self.precision[self.free] = 1 / (self.chance * self.tried).sum(1)
         self.shift = np.zeros(len(law.kind))
 
-    def posterior(self, precision: Matrix, centre: Vector) -> tuple[Vector, Matrix]:
-        inverse = precision.copy()
+    def posterior(self, precision: Matrix, centre: Vector) -> tuple[Vector, Matrix, Vector, Vector]:
+        """Mean and covariance; mean and variance of each free coefficient without its own prior."""
+        inverse, free = precision.copy(), self.free
         inverse.flat[:: len(inverse) + 1] += self.precision
         cov = np.asarray(np.linalg.inv(inverse), np.float64)
-        return cov @ (centre + self.shift), cov
+        mean, alone = cov @ (centre + self.shift), 1 / cov.diagonal()[free]
+        s2 = 1 / np.maximum(alone - self.precision[free], 1e-9 * alone)
+        return mean, cov, s2 * (alone * mean[free] - self.shift[free]), s2
 
-    def _without(self, mean: Vector, var: Vector) -> tuple[Vector, Vector]:
-        """Mean and variance of each free coefficient, without its own prior."""
-        precision = 1 / var[self.free]
-        s2 = 1 / np.maximum(precision - self.precision[self.free], 1e-9 * precision)
-        return s2 * (precision * mean[self.free] - self.shift[self.free]), s2
+    def renew(self, m: Vector, s2: Vector) -> None:
+        """Move every factor towards the one that matches the mixture's moments.
 
-    def renew(self, mean: Vector, var: Vector) -> None:
-        """Move every factor towards the one that matches the mixture's moments."""
-        m, s2 = self._without(mean, var)
+        `m` and `s2` are the coefficients' means and variances without their own priors.
+        """
         total = self.tried + s2[:, None]
         log = np.log(self.same @ self.chance + self.base)
         log -= 0.5 * (np.log(total) + (m**2)[:, None] / total)
@@ -450,12 +443,11 @@ class _Factors:
         self.precision[free] += (1 - KEPT) * (precision - self.precision[free])
         self.shift[free] += (1 - KEPT) * (shift - self.shift[free])
 
-    def evidence(self, mean: Vector, var: Vector) -> float:
+    def evidence(self, mean: Vector, var: Vector, m: Vector, s2: Vector) -> float:
         """Log of the integral of prior times N(m, s2) over the integral with its factor, summed.
 
         Shares condition on the earlier coefficients of the class, so that they form a chain.
         """
-        m, s2 = self._without(mean, var)
         precision = 1 / var[self.free]
         before = np.tril(self.same)
         share = (before @ self.chance + self.base) / (before.sum(1) + PRIORS.concentration)[:, None]
@@ -502,11 +494,11 @@ class RegressionPair:
     one_factor: bool = False
 
     @cached_property
-    def _laws(self) -> list[tuple[float, Vector, Matrix]]:
-        """For each rho: log of prior and likelihood, joint mean (2p,) and covariance.
+    def posterior(self) -> tuple[Vector, list[tuple[Vector, Matrix]], Vector, Matrix]:
+        """Weights of every rho, joint means (2p,) and covariances, and those over all rho.
 
-        Each is a mixture over the prior variances that the two regressions try: all pairs, or
-        pairs with one factor.
+        For one rho, each is a mixture over the prior variances that the two regressions try: all
+        pairs, or pairs with one factor.
         """
         e, y, p, effect, laws = self.e, self.y, len(self.shared), self.effect, []
         tried, at = (e.tried(), y.tried()), np.arange(p)
@@ -549,20 +541,10 @@ class RegressionPair:
                 mixture.append((log + e_log + y_log, gain @ cross, cov))
             log, mean, cov = mixture_law(mixture)
             laws.append((log - 0.5 * (rho / PRIORS.correlation_sd) ** 2, mean, cov))
-        return laws
-
-    @cached_property
-    def _weights(self) -> Vector:
-        logs = np.array([law[0] for law in self._laws])
+        logs = np.array([log for log, *_ in laws])
         weights = np.exp(logs - logs.max())
-        return np.asarray(weights / weights.sum())
-
-    def laws(self, least: float) -> list[tuple[float, Vector, Matrix]]:
-        """Weight, joint mean (2p,) and covariance of every rho with at least this weight."""
-        weights = self._weights * (self._weights >= least)
-        weights = weights / weights.sum()
-        pairs = zip(weights, self._laws, strict=True)
-        return [(float(w), mean, cov) for w, (_, mean, cov) in pairs if w > 0]
+        _, mean, cov = mixture_law(laws)
+        return weights / weights.sum(), [(mean, cov) for _, mean, cov in laws], mean, cov
 
     @property
     def support(self) -> float:
@@ -587,33 +569,17 @@ class RegressionPair:
         e, y = (replace(fit, prior=factor**2 * fit.prior) for fit in (pair.e, pair.y))
         return replace(pair, e=e, y=y)
 
-    def without(self) -> RegressionPair:
-        """This pair with all coefficients known to be zero."""
-        none = np.zeros_like(self.e.prior)
-        e, y = (replace(fit, prior=none, unsure=None) for fit in (self.e, self.y))
-        return replace(self, e=e, y=y, shared=np.zeros_like(self.shared), before=self)
-
-    @cached_property
-    def _whole(self) -> tuple[Vector, Matrix]:
-        """Mean (2p,) and covariance of both regressions' coefficients, over all rho."""
-        return mixture_law(self._laws)[1:]
-
     @property
     def mean(self) -> tuple[Vector, Vector]:
         """Posterior means of beta_e and beta_y."""
-        whole = self._whole[0]
-        return whole[: len(self.shared)], whole[len(self.shared) :]
+        mean = self.posterior[2]
+        return mean[: len(self.shared)], mean[len(self.shared) :]
 
     @property
     def slopes(self) -> tuple[Vector, Vector]:
         """Posterior means of beta_e and of beta_b."""
         e, y = self.mean
         return e, y - self.effect * e
-
-    def confounding(self, weight: Matrix) -> float:
-        """beta_e' W beta_b: the confounding that the fitted coefficients imply."""
-        e, b = self.slopes
-        return float(e @ weight @ b)
 
     def hidden(self, cov: Matrix) -> float:
         """Share of the confounding that noise hides: the part that the fit does not remove.
@@ -623,7 +589,7 @@ class RegressionPair:
         For each regression, 1 - k is the variance of the unknown part of its function over that of
         the whole function, fitted or as usual. `cov` is Cov(phi), (p, p).
         """
-        p, (mean, whole), share = len(self.shared), self._whole, 1.0
+        p, (*_, mean, whole), share = len(self.shared), self.posterior, 1.0
         for at, prior in ((slice(p), self.e.prior), (slice(p, None), self.y.prior)):
             left = float(np.sum(cov * whole[at, at]))
             share *= left / max(
@@ -635,7 +601,7 @@ class RegressionPair:
     def e_cov(self) -> Matrix:
         """Posterior covariance of beta_e, shape (p, p)."""
         p = len(self.shared)
-        return self._whole[1][:p, :p]
+        return self.posterior[3][:p, :p]
 
     def remainder(
         self, weight: Matrix, gap: Vector | float = 0.0, used: RegressionPair | None = None
@@ -652,8 +618,8 @@ class RegressionPair:
             Its means are the coefficients in use. The default is this pair.
         """
         p, tau, (e, y) = len(self.shared), self.effect, (used or self).mean
-        first, second = [], []
-        for _, mean, cov in self._laws:
+        (weights, laws, *_), first, second = self.posterior, [], []
+        for mean, cov in laws:
             ee, by_e = cov[:p, :p], cov[p:, :p] - tau * cov[:p, :p]  # d_b = d_y - tau d_e
             bb = cov[p:, p:] - tau * (cov[p:, :p] + by_e.T)
             d_e, d_b = mean[:p] - e, mean[p:] - y - tau * (mean[:p] - e)
@@ -664,8 +630,8 @@ class RegressionPair:
             spread = float(traces + gap_e @ bb @ gap_e + gap_b @ ee @ gap_b)
             first.append(bias)
             second.append(spread + bias**2)
-        mean_bias = float(self._weights @ first)
-        variance = float(self._weights @ second) - mean_bias**2
+        mean_bias = float(weights @ first)
+        variance = float(weights @ second) - mean_bias**2
         return Remainder(mean_bias, float(np.sqrt(max(variance, 0.0))))
 
 
@@ -709,7 +675,11 @@ def leftover(
         turned = np.ascontiguousarray(phi.T)
         weights, means, products = [], [], []
         within = np.zeros((size, size))
-        for weight, mean, cov in pair.laws(NEGLIGIBLE):
+        chances, laws, *_ = pair.posterior
+        chances = chances * (chances >= NEGLIGIBLE)
+        for weight, (mean, cov) in zip((chances / chances.sum()).tolist(), laws, strict=True):
+            if not weight:
+                continue
             d_e = mean[:p] - used_e
             d_b = mean[p:] - used_y - tau * d_e
             c_ee, c_ey = cov[:p, :p], cov[:p, p:]

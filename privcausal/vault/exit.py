@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -54,7 +55,7 @@ class Named:
 
     label: ClassVar[str]  # The text of `query`, which may hold fields of the query in braces
 
-    @property
+    @cached_property
     def query(self) -> str:
         """Label of this query in the budget table. Public."""
         return self.label.format(self=self)
@@ -83,12 +84,12 @@ class Query(Named, ABC):
 
     name: str = "discrete Gaussian"
 
-    @property
+    @cached_property
     @abstractmethod
     def units(self) -> Vector:
         """Natural units per integer of each coordinate, shape (m,)."""
 
-    @property
+    @cached_property
     def weights(self) -> Vector:
         """Relative weights of the coordinates in the sensitivity norm, shape (m,)."""
         return np.ones(len(self.units))

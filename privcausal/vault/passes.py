@@ -276,11 +276,13 @@ class Passes(Opaque):
                 batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
                     sums = sums_together(queries, batch)
-            if remembers:  # Keep arrays of `memo`. Values that this pass did not use are dropped.
+            if (
+                remembers
+            ):  # Keep arrays of `Rows.keep`. Values that this pass did not use are dropped.
                 self._values[at] = {
                     key: entry
                     for key, entry in batch.rows.cache.items()
-                    if key[0] == "used" and isinstance(entry.value, np.ndarray)
+                    if entry.lifetime == "used" and isinstance(entry.value, np.ndarray)
                 }
             return sums, batch
 

@@ -410,8 +410,11 @@ class Aipw:
 
     def __call__(self, batch: Batch) -> Vector:
         # Scores with different centers share the same nuisances and psi.
-        rows, n, psi = batch.rows, self.nuisance, replace(self, centre=None)
-        score = rows.memo((n.mu0, n.mu1, n.e), lambda: psi.at(rows, batch.t, batch.y), "pass")
+        rows, key = batch.rows, (self.nuisance.mu0, self.nuisance.mu1, self.nuisance.e)
+        score: Vector | None = rows.kept(*key)
+        if score is None:
+            psi = replace(self, centre=None)
+            score = rows.keep(key, psi.at(rows, batch.t, batch.y), "pass")
         return score if self.centre is None else np.asarray(score - self.centre(rows))
 
 
@@ -454,7 +457,7 @@ class ScoreVector:
     cuts: Vector
     basis: Matrix
 
-    unit = 1.0
+    cut = 1.0  # The norm at which B s is shortened
 
     @property
     def size(self) -> int:

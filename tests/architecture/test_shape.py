@@ -16,10 +16,10 @@ from trees import FILES, PACKAGE, tree
 
 import privcausal as pc
 
-MOST_FUNCTIONS = 45.2
+MOST_FUNCTIONS = 43.3
 """Of 1,000 lines. A ratchet: it goes down with what is written, to 42."""
 
-MOST_FILES = 107
+MOST_FILES = 106
 """A ratchet too; 115 was the aim."""
 
 LONGEST_WAY = {"functions": 640, "files": 44, "depth": 33}

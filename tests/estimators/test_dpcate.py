@@ -430,7 +430,7 @@ def asked(seed: int, at: pd.DataFrame, **options: Any) -> Any:
 def test_a_process_holds_no_rows_but_its_own_function() -> None:
     """Its noise comes by the exit, which has the plan and the noise source, and not the vault."""
     with seeded_noise(1), pytest.warns(PrivcausalWarning):
-        process = printed(base="kernel").estimate.effect.process
+        process = printed(base="kernel").estimate.effect.function.__self__
     kept = vars(process.add_noise.__self__)
     assert [type(value).__name__ for value in kept.values()] == ["Plan", "_Seeded"]
 
@@ -477,7 +477,7 @@ def test_the_noise_of_the_whole_function_is_equation_19() -> None:
     """sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q lambda n eps), n of the second half."""
     with seeded_noise(1), pytest.warns(PrivcausalWarning, match="keeps the exact effect"):
         found = printed(base=Kernel(bandwidth=0.7, ridge=0.01), eps=3.0)
-    process, area = found.estimate.effect.process, 2 * np.pi * 0.7**2
+    process, area = found.estimate.effect.function.__self__, 2 * np.pi * 0.7**2
     expected = 0.9**2 * 4 * 8 * np.sqrt(2 * np.log(2 / 1e-5)) / (area * 0.01 * N / 2 * 3)
     assert process.scale == pytest.approx(expected)
     assert process.density == pytest.approx(1 / area)

@@ -183,7 +183,7 @@ def test_what_an_effect_leaves_of_sizes_is_what_is_drawn() -> None:
     t = rng.random(n) < e
     whole = (t - e) * ((t - e) * tau + sigma * rng.standard_normal(n))
     rest = whole - (t - e) ** 2 * tau
-    edges = cuts.size_edges(8.0)
+    edges = cuts.score_edges(8.0, cuts.SHAPE_OCTAVES)
     counts = np.histogram(np.abs(whole), np.r_[0.0, edges])[0].astype(float)
     law = cuts.AbsHistogram(edges, counts, 0.0)
     left = meta.sizes_left(law, np.full(5, e), np.full(5, tau))  # both are constants

@@ -13,6 +13,7 @@ from fit_helpers import private
 from textbook import weight_limits
 
 from privcausal.estimators import averages, nuisances
+from privcausal.features.functions import Additive
 from privcausal.inference.regression import Remainder
 from privcausal.request.formula import ATE_TERM
 
@@ -82,12 +83,17 @@ def test_an_error_of_the_effect_moves_the_mean_score_as_stated(limit: float) -> 
         slopes=(none[0], none[0]),
         e=SimpleNamespace(gram=none),
     )
-    part = nuisances.FoldFit(lambda _: e, *[None] * 2, pair)  # type: ignore[arg-type]
+
+    class Limited(Additive):
+        def __call__(self, _: Any) -> Any:
+            return e if np.isfinite(self.lo) else f
+
+    part = nuisances.FoldFit(Limited(None, none[0], lo=0.1), *[None] * 2, pair)  # type: ignore[arg-type]
     law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
     rows = SimpleNamespace(memo=lambda _, make: make())
     state: Any = SimpleNamespace(rows=rows, features=None, clip=0.1)
-    parts = {"_uncut": lambda _: lambda _: f, "_move": lambda *_: none}
-    with mock.patch.multiple(nuisances, **parts, _averaged=lambda *_: (none, none[0])):
+    parts = {"_averaged": lambda *_: (none, none[0]), "_move": lambda *_: none}
+    with mock.patch.multiple(nuisances, **parts):
         stated = nuisances.remainder(state, [part], ATE_TERM, law)
     left = f * (1 - f) * (tau - used)  # of the treated and of the controls
     estimate = np.mean(used + left / e + left / (1 - e))

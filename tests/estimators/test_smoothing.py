@@ -184,7 +184,7 @@ def test_levels_have_no_neighbours() -> None:
     assert abs(WEIGHT @ mean) / WEIGHT.sum() < 1e-9
     turned = np.random.default_rng(0).permutation(K)
     other = Totals(
-        levels.value[turned], levels.noise[np.ix_(turned, turned)], levels.basis[turned],
+        levels.value[turned], levels.noise[np.ix_(turned, turned)], levels.free[turned],
         WEIGHT[turned], None,
     )  # fmt: skip
     assert smooth(other, 1.0, 0.0)[0] == pytest.approx(mean[turned], abs=1e-6)

@@ -157,7 +157,7 @@ def test_well_conditioned_keeps_an_exact_gram_and_mends_a_noisy_one() -> None:
 def test_cut_follows_the_histogram() -> None:
     rng = np.random.default_rng(1)
     score = np.abs(rng.standard_normal(20_000))
-    borders = cuts.size_edges(64.0)
+    borders = cuts.score_edges(64.0, cuts.SHAPE_OCTAVES)
     counts = np.histogram(score, np.r_[0.0, borders])[0].astype(float)
     sizes = cuts.without_noise_tail(counts, 10.0, borders)
     assert sizes.rms(64.0) == pytest.approx(1.0, abs=0.25)
@@ -167,7 +167,7 @@ def test_cut_follows_the_histogram() -> None:
 
 def test_what_is_seen_beyond_the_cut_counts_in_full() -> None:
     """Scores of a skewed outcome have one sign there."""
-    borders = cuts.size_edges(64.0)
+    borders = cuts.score_edges(64.0, cuts.SHAPE_OCTAVES)
     counts = np.zeros(17)
     counts[-3], counts[8] = 100.0, 900.0
     sizes = cuts.without_noise_tail(counts, 0.0, borders)
@@ -177,12 +177,13 @@ def test_what_is_seen_beyond_the_cut_counts_in_full() -> None:
 
 def test_a_tail_that_no_bin_shows_alone_is_told_by_several() -> None:
     """Four bins hide more together than one can."""
-    borders = cuts.size_edges(64.0)
+    borders = cuts.score_edges(64.0, cuts.SHAPE_OCTAVES)
     counts = np.r_[np.zeros(8), 10_000.0, np.zeros(8)]
     tail = counts.copy()
     tail[9:13] = 60.0
     without, beyond = (cuts.without_noise_tail(c, 100.0, borders) for c in (counts, tail))
-    assert beyond.reach == without.reach and beyond.tail == 240.0
+    assert np.flatnonzero(beyond.counts)[-1] == np.flatnonzero(without.counts)[-1]
+    assert beyond.tail == 240.0
     cut = 4.0 * float(without.rms(64.0))
     bias = [cuts.unseen_bias(sizes, cut) for sizes in (without, beyond)]
     assert bias[1] == pytest.approx(bias[0] * (240 / 10_000) / (150 / 10_000))

@@ -68,7 +68,8 @@ def test_what_limits_leave_out_meets_the_error_of_the_outcome() -> None:
     weight, gap = np.diag(rng.uniform(1, 3, P)), rng.standard_normal(P)
     found = pair.remainder(weight, gap)
     draws = []
-    for share, mean, cov in pair.laws(1e-6):
+    weights, laws, *_ = pair.posterior
+    for share, (mean, cov) in zip(weights, laws, strict=True):
         size = round(200_000 * share)
         d = rng.multivariate_normal(mean - np.concatenate(pair.mean), cov, size)
         d_e, d_b = d[:, :P], d[:, P:] - 0.5 * d[:, :P]

@@ -7,11 +7,11 @@ import pytest
 
 from privcausal.estimators.regress import (
     FOCUS,
+    RESIDUAL_EDGES,
     Leverage,
     Pull,
     RowMoments,
     first_fit,
-    residual_edges,
     residual_law,
     robust_meat,
 )
@@ -31,7 +31,7 @@ def drawn(law: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def counted(sizes: np.ndarray, noise_sd: float, rng: np.random.Generator) -> LookCounts:
-    ends = np.r_[0.0, residual_edges(60.0)]
+    ends = np.r_[0.0, RESIDUAL_EDGES, 18.0, 36.0, 60.0]
     counts = np.histogram(np.clip(sizes, 0, 60), ends)[0]
     return LookCounts(counts + noise_sd * rng.normal(size=len(counts)), noise_sd, ends)
 
@@ -105,9 +105,8 @@ def test_a_first_fit_of_exact_moments_is_least_squares() -> None:
     rng = np.random.default_rng(3)
     x = np.c_[np.ones(500), rng.normal(size=(500, 3)) @ np.triu(np.ones((3, 3)))]
     y = x @ [1.0, 2.0, -1.0, 0.5] + rng.normal(size=500)
-    z = np.c_[x, 0.3 * y]
-    moments = RowMoments(z.T @ z / 500, 1e-9, 0.3)
-    gram = moments.gram
+    gram = x.T @ x / 500
+    moments = RowMoments(gram, x.T @ y / 500, float(y @ y) / 500, 1e-9, 0.3)
     for focus in (None, 2):
         fit = first_fit(moments, GramEstimate(gram, 1e-9, gram), np.ones(4), float(y.std()), focus)
         np.testing.assert_allclose(fit.coef, np.linalg.lstsq(x, y, rcond=None)[0], atol=1e-6)

@@ -29,10 +29,10 @@ def simulated(one: Source) -> np.ndarray:
     """Draws of d_e d_b at the points, shape (DRAWS, POINTS)."""
     rng = np.random.default_rng(4)
     phi, pair, used_e, used_y = one
-    laws = pair.laws(0.0)
-    pick = rng.choice(len(laws), DRAWS, p=[w for w, _, _ in laws])
+    weights, laws, *_ = pair.posterior
+    pick = rng.choice(len(laws), DRAWS, p=weights)
     out = np.empty((DRAWS, POINTS))
-    for k, (_, mean, cov) in enumerate(laws):
+    for k, (mean, cov) in enumerate(laws):
         at = pick == k
         values, vectors = np.linalg.eigh(cov)
         root = vectors * np.sqrt(np.maximum(values, 0))

@@ -98,6 +98,6 @@ def test_basis_of_both_arms_shares_what_they_have_in_common() -> None:
 def test_averaging_weighs_by_evidence() -> None:
     one = Posterior(np.array([1.0]), np.eye(1), 0.0)
     two = Posterior(np.array([3.0]), np.eye(1), np.log(3.0))
-    mixed = regression.average([one, two])
-    assert mixed.mean[0] == pytest.approx(2.5)
-    assert mixed.cov[0, 0] == pytest.approx(1.0 + 0.25 * 1.5**2 + 0.75 * 0.5**2)
+    _, mean, cov = regression.mixture_law([(p.evidence, p.mean, p.cov) for p in (one, two)])
+    assert mean[0] == pytest.approx(2.5)
+    assert cov[0, 0] == pytest.approx(1.0 + 0.25 * 1.5**2 + 0.75 * 0.5**2)

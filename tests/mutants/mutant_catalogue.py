@@ -101,7 +101,7 @@ SENSITIVITY = (
     ),
     Mutant(
         "sums by arm: squares and counts for free", f"{_BOX}.sums:ArmSums.sensitivity",
-        "np.sqrt(self._row_norm2)", "1.0", audit("trial", ADD),
+        "self.row_norm", "1.0", audit("trial", ADD),
     ),
     Mutant(
         "histogram as if a row were added", f"{_BOX}.sums:HistogramQuery.sensitivity",
@@ -134,7 +134,7 @@ SENSITIVITY = (
     ),
     Mutant(
         "cells in l2: squares for free", f"{_BOX}.cells:CellSums.sensitivity",
-        "1.0 + beta2 + self._kinds[1] ** 2", "1.0", audit("adum, gaussian", ADD),
+        "1.0 + beta2 + self.square_weight**2", "1.0", audit("adum, gaussian", ADD),
     ),
     Mutant(
         "marginals: one histogram for all", f"{_BOX}.sums:HistogramQuery.sensitivity",

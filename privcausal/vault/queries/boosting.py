@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,49 +111,45 @@ class Boosting(BoostedRegression, Named):
     weight: Matrix
     leaf: Integers
     rate: float
+    rounds: int = field(init=False)
+    axes: int = field(init=False)  # With a leaf for each row; without covariates, the constant's
+    leaves: int = field(init=False)  # Of one axis
+    arms: int = field(init=False)
+    shape: tuple[int, int] = field(init=False)  # (arms, M)
+    start: Integers = field(init=False)  # Each axis's first bin, then their number, (axes + 1,)
+    axis: Integers = field(init=False)  # Of each bin
+    # The bins of two axes each. An odd last axis is paired with an empty slice.
+    pairs: list[tuple[slice, slice]] = field(init=False)
+    unit: float = field(init=False)  # Residual per integer
+    width: int = field(init=False)  # Number of values that a round releases
+    # Step length of the constant. It exceeds `rate`: the rounds must find the constant.
+    constant_rate: float = field(init=False)
 
     name = "discrete Gaussian"
     label = "{self.what}, {self.rounds} rounds, {self.axes} shapes"
 
-    @property
-    def rounds(self) -> int:
-        return len(self.leaf)
-
-    @property
-    def axes(self) -> int:
-        """Number of axes with a leaf for each row; without covariates, one for the constant."""
-        return max(len(self.bins.axes) + int(self.with_treatment), 1)
-
-    @property
-    def arms(self) -> int:
-        return 2 if self.by_arm else 1
-
-    @cached_property
-    def start(self) -> Integers:
-        """Each axis's first bin, and the number of bins, shape (axes + 1,)."""
-        start = self.bins.start
+    def __post_init__(self) -> None:
+        start, arms = self.bins.start, 2 if self.by_arm else 1
         if self.with_treatment:
-            return np.append(start, start[-1] + 2)
-        return start if len(start) > 1 else np.array([0, 1], np.int64)
-
-    @cached_property
-    def leaves(self) -> int:
-        return int(self.leaf.max(initial=0)) + 1
-
-    @property
-    def unit(self) -> float:
-        """Residual per integer."""
-        return self.bound / UNIT
-
-    @property
-    def width(self) -> int:
-        """Number of values that a round releases."""
-        return self.arms * self.axes * self.leaves
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(arms, M)."""
-        return self.arms, int(self.start[-1])
+            start = np.append(start, start[-1] + 2)
+        elif len(start) == 1:
+            start = np.array([0, 1], np.int64)
+        axes, leaves = len(start) - 1, int(self.leaf.max(initial=0)) + 1
+        slices = [slice(a, b) for a, b in pairwise(start.tolist())]
+        slices += [slice(int(start[-1]), int(start[-1]))] * (axes % 2)
+        vars(self).update(
+            rounds=len(self.leaf),
+            axes=axes,
+            leaves=leaves,
+            arms=arms,
+            shape=(arms, int(start[-1])),
+            start=start,
+            axis=np.repeat(np.arange(axes), np.diff(start)),
+            pairs=list(zip(slices[::2], slices[1::2], strict=True)),
+            unit=self.bound / UNIT,
+            width=arms * axes * leaves,
+            constant_rate=min(3.0 * self.rate, 0.5),
+        )
 
     def sensitivity(self, neighbors: Neighbors, *, whole: bool = False) -> float:
         """Largest l2 change of one round's integers when one row is replaced or added.
@@ -195,12 +191,12 @@ class Boosting(BoostedRegression, Named):
         ]
         if self.with_treatment:
             codes.append(batch.t.astype(np.int64))
-        codes += [np.zeros(len(batch.t), np.int64)] * (2 * len(self._pairs) - len(codes))
+        codes += [np.zeros(len(batch.t), np.int64)] * (2 * len(self.pairs) - len(codes))
         arm = batch.t.astype(np.int64) * int(self.by_arm)
         cells = [
             (arm * (left.stop - left.start) + codes[2 * k]) * max(right.stop - right.start, 1)
             + codes[2 * k + 1]
-            for k, (left, right) in enumerate(self._pairs)
+            for k, (left, right) in enumerate(self.pairs)
         ]
         return Boosted(
             cells=cells,
@@ -211,14 +207,6 @@ class Boosting(BoostedRegression, Named):
             shape=np.zeros(len(batch.t)),
         )
 
-    @cached_property
-    def _pairs(self) -> list[tuple[slice, slice]]:
-        """The bins of two axes each. An odd last axis is paired with an empty slice."""
-        bins = [slice(int(a), int(b)) for a, b in zip(self.start[:-1], self.start[1:], strict=True)]
-        if len(bins) % 2:
-            bins.append(slice(int(self.start[-1]), int(self.start[-1])))
-        return list(zip(bins[::2], bins[1::2], strict=True))
-
     def integers(self, rows: Boosted) -> Integers:
         """Exact sums of the residuals within each bin under the rows' shapes, shape (arms, M)."""
         fitted = functions.expit(rows.shape) if self.logistic else rows.shape
@@ -228,7 +216,7 @@ class Boosting(BoostedRegression, Named):
             residual = rows.factor * (rows.target - rows.factor * fitted)
         whole = on_grid(residual, self.bound, ONE_FACTOR) * rows.complete
         out = np.empty(self.shape, np.int64)
-        for cell, (left, right) in zip(rows.cells, self._pairs, strict=True):
+        for cell, (left, right) in zip(rows.cells, self.pairs, strict=True):
             shape = self.arms, left.stop - left.start, max(right.stop - right.start, 1)
             # Sums of whole numbers below 2^53 are exact. A batch has far fewer than 2^23 rows.
             sums = np.bincount(cell, whole, int(np.prod(shape))).reshape(shape)
@@ -238,7 +226,7 @@ class Boosting(BoostedRegression, Named):
 
     def advance(self, rows: Boosted, step: Shapes) -> None:
         """Add a step to the value of the shapes at each row."""
-        for cell, (left, right) in zip(rows.cells, self._pairs, strict=True):
+        for cell, (left, right) in zip(rows.cells, self.pairs, strict=True):
             other = step.scores[:, None, right]
             table = step.scores[:, left, None] + (other if other.size else 0.0)
             rows.shape += table.ravel()[cell]
@@ -252,14 +240,10 @@ class Boosting(BoostedRegression, Named):
         The result has shape (arms, axes, leaves).
         """
         out = np.zeros((self.arms, self.axes * self.leaves), sums.dtype)
-        at = self._axis * self.leaves + self.leaf[number]
+        at = self.axis * self.leaves + self.leaf[number]
         for arm in range(self.arms):
             np.add.at(out[arm], at, sums[arm])
         return out.reshape(self.arms, self.axes, self.leaves)
-
-    @cached_property
-    def _axis(self) -> Integers:
-        return np.repeat(np.arange(self.axes), np.diff(self.start))
 
     def path(self, noisy: Vector) -> list[Shapes]:
         """The shapes before each round and after the last; `noisy` has shape (rounds * width,)."""
@@ -278,19 +262,14 @@ class Boosting(BoostedRegression, Named):
         """
         weight = self.by_leaf(self.weight, number)
         leaf = self.rate * noisy / np.maximum(weight, 1e-300)
-        at = self._axis, self.leaf[number]
+        at = self.axis, self.leaf[number]
         scores = np.stack([move[at] for move in leaf])
         # Weight of each bin as a share of its axis
-        share = self.weight / np.add.reduceat(self.weight, self.start[:-1], axis=1)[:, self._axis]
+        share = self.weight / np.add.reduceat(self.weight, self.start[:-1], axis=1)[:, self.axis]
         means = np.add.reduceat(share * scores, self.start[:-1], axis=1)
-        scores -= means[:, self._axis]
+        scores -= means[:, self.axis]
         total = noisy.sum(axis=2).mean(axis=1)
         return Shapes(self.constant_rate * total / weight[:, 0].sum(axis=1), scores)
-
-    @property
-    def constant_rate(self) -> float:
-        """Step length of the constant. It exceeds `rate`: the rounds must find the constant."""
-        return min(3.0 * self.rate, 0.5)
 
 
 CLIP_UNIT = float(1 << ONE_FACTOR)
@@ -358,19 +337,16 @@ class PrivateNetwork(Named):
     learning_rate: float
     multiplier: float
     what: str
+    width: int = field(init=False)  # Number of inputs
+    size: int = field(init=False)  # Number of weights
 
     name = "DP-SGD"
     label = "network of the {self.what}"
     grid = CLIP_UNIT
 
-    @property
-    def width(self) -> int:
-        return len(self.design) + self.with_arm
-
-    @property
-    def size(self) -> int:
-        """Number of weights."""
-        return functions.size(self.width)
+    def __post_init__(self) -> None:
+        width = len(self.design) + self.with_arm
+        vars(self).update(width=width, size=functions.size(width))
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         """Sensitivity of one step's sum, in clipping norms, for fixed random bits."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -47,16 +46,14 @@ class ColumnHistograms(HistogramQuery):
     variables: tuple[str, ...]
     weight: str | None = None
     ranges: tuple[Interval, ...] | None = None
+    query: str = field(init=False)
+    sizes: tuple[int, ...] = field(init=False)
 
-    @property
-    def query(self) -> str:
-        what = "magnitudes" if self.ranges is None else "grid"
-        return f"{what} of {len(self.variables)} columns"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        cells = 2 * SIZE_STEPS + 1 if self.ranges is None else FINE_CELLS
-        return (cells,) * len(self.variables)
+    def __post_init__(self) -> None:
+        what, cells, many = "magnitudes", 2 * SIZE_STEPS + 1, len(self.variables)
+        if self.ranges is not None:
+            what, cells = "grid", FINE_CELLS
+        vars(self).update(query=f"{what} of {many} columns", sizes=(cells,) * many)
 
     def edges(self) -> Vector:
         """Borders of the cells of signs and sizes, shape (cells + 1,)."""
@@ -185,6 +182,10 @@ class CellSums(Mechanism):
     form: Literal["ends", "count_sum"] = "ends"
     squares: bool = True
     rounding: float = 0.0
+    query: str = field(init=False)
+    square_weight: float = field(init=False)  # Of squares, if any; the weight of the sums is 1
+    weights: Vector = field(init=False)
+    units: Vector = field(init=False)
 
     def __post_init__(self) -> None:
         if self.form == "ends" and self.law == "gaussian":
@@ -193,44 +194,35 @@ class CellSums(Mechanism):
                 "the one proven for counts and sums."
             )
 
-    @property
-    def query(self) -> str:
-        what = "distances from both bounds" if self.form == "ends" else "counts and sums"
-        return f"{what} by arm in {self.partition.size} cells"
-
-    @property
-    def _kinds(self) -> tuple[float, float]:
-        """Weights of counts and of squares, if any. The weight of the sums is 1."""
-        if self.law == "laplace":
-            return float(CELL_UNIT), SQUARES_WEIGHT * self.squares
-        beta2, gamma2 = L2_WEIGHTS[self.neighbors]
-        return float(np.sqrt(beta2)) * CELL_UNIT, float(np.sqrt(gamma2)) * self.squares
-
-    @property
-    def weights(self) -> Vector:
-        (count, square), m = self._kinds, 2 * self.partition.size
-        second = 1.0 if self.form == "ends" else count
-        return np.repeat([1.0, second, square], [m, m, 2 * self.squares])
+        size, half = self.partition.size, self.outcome.bound
+        # Weights of counts and of squares
+        count, square = float(CELL_UNIT), SQUARES_WEIGHT * self.squares
+        if self.law == "gaussian":
+            beta2, gamma2 = L2_WEIGHTS[self.neighbors]
+            count = float(np.sqrt(beta2)) * CELL_UNIT
+            square = float(np.sqrt(gamma2)) * self.squares
+        what, weights, units = "counts and sums", (1.0, count), (half / CELL_UNIT, 1.0)
+        if self.form == "ends":
+            what, weights, units = "distances from both bounds", (1.0, 1.0), (0.5 / CELL_UNIT,) * 2
+        entries = [2 * size, 2 * size, 2 * self.squares]
+        vars(self).update(
+            query=f"{what} by arm in {size} cells",
+            square_weight=square,
+            weights=np.repeat([*weights, square], entries),
+            units=np.repeat([*units, half**2 / CELL_UNIT], entries),
+        )
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         places = 2.0 if neighbors == "substitute" else 1.0
-        return places * ((2.0 + self._kinds[1]) * CELL_UNIT + 2.0 * self.rounding)
+        return places * ((2.0 + self.square_weight) * CELL_UNIT + 2.0 * self.rounding)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         beta2 = L2_WEIGHTS[self.neighbors][0]
-        row_norm2 = 1.0 + beta2 + self._kinds[1] ** 2
+        row_norm2 = 1.0 + beta2 + self.square_weight**2
         if neighbors == "substitute":
             norm = float(np.sqrt(max(4.0, 2 * row_norm2)))
             return norm * CELL_UNIT + math.sqrt(2.0) * self.rounding
         return float(np.sqrt(row_norm2)) * CELL_UNIT + self.rounding
-
-    @property
-    def units(self) -> Vector:
-        half = self.outcome.bound
-        ends = (0.5 / CELL_UNIT, 0.5 / CELL_UNIT)
-        first, second = ends if self.form == "ends" else (half / CELL_UNIT, 1.0)
-        m = 2 * self.partition.size
-        return np.repeat([first, second, half**2 / CELL_UNIT], [m, m, 2 * self.squares])
 
     # -- exact sums --------------------------------------------------------------------------
 
@@ -299,15 +291,17 @@ class ClusterSums(Mechanism):
 
     nearest: Nearest
     law: str
+    weights: Vector = field(init=False)
+    units: Vector = field(init=False)
 
     label = "sums in {self.nearest.size} clusters"
 
-    @property
-    def weights(self) -> Vector:
-        m = len(self.nearest.variables)
+    def __post_init__(self) -> None:
+        m, size = len(self.nearest.variables), self.nearest.size
         count = float(m) if self.law == "laplace" else float(np.sqrt(m))
-        entries = self.nearest.size * self.nearest.coordinates.size
-        return np.repeat([1.0, count * CELL_UNIT], [entries, self.nearest.size])
+        entries = [size * self.nearest.coordinates.size, size]
+        weights = np.repeat([1.0, count * CELL_UNIT], entries)
+        vars(self).update(weights=weights, units=np.repeat([1.0 / CELL_UNIT, 1.0], entries))
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         change2 = (4.0 if neighbors == "substitute" else 2.0) * len(self.nearest.variables)
@@ -316,11 +310,6 @@ class ClusterSums(Mechanism):
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         rows = 4.0 if neighbors == "substitute" else 2.0
         return rows * len(self.nearest.variables) * CELL_UNIT
-
-    @property
-    def units(self) -> Vector:
-        entries = self.nearest.size * self.nearest.coordinates.size
-        return np.repeat([1.0 / CELL_UNIT, 1.0], [entries, self.nearest.size])
 
     def integers(self, batch: Batch) -> Integers:
         frame, size = batch.rows.frame, self.nearest.size
@@ -367,16 +356,13 @@ class FollowUp:
 
     event: str
     horizon: float
+    bins: int = field(init=False)
+    shape: tuple[int, int, int] = field(init=False)  # Arms, kinds (event, or other end), and bins
 
-    @property
-    def bins(self) -> int:
+    def __post_init__(self) -> None:
         whole = self.horizon == round(self.horizon) and self.horizon <= WHOLE_BINS
-        return round(self.horizon) if whole else EQUAL_BINS
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Arms, kinds (event, or other end), and bins."""
-        return 2, 2, self.bins + 1
+        bins = round(self.horizon) if whole else EQUAL_BINS
+        vars(self).update(bins=bins, shape=(2, 2, bins + 1))
 
     def cell(self, time: Vector, event: Vector, arm: Vector) -> Integers:
         """Position in an array of `shape`, for any finite times, shape (n,)."""
@@ -386,7 +372,7 @@ class FollowUp:
         return np.asarray((2 * (arm == 1) + other) * (self.bins + 1) + at, np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SurvivalCounts(Mechanism):
     """Weighted suffix sums, over the bins of time, of counts by arm and kind of end.
 
@@ -408,26 +394,20 @@ class SurvivalCounts(Mechanism):
     """
 
     follow: FollowUp
+    whole: Integers = field(init=False)  # The matrix M in steps of 2^-20, shape (bins, bins)
+    root: Matrix = field(init=False)  # M itself
+    units: Vector = field(init=False)
 
     label = "survival times by arm, {self.follow.shape[2]} bins"
 
-    @cached_property
-    def whole(self) -> Integers:
-        """The matrix M in steps of 2^-20, shape (bins, bins)."""
+    def __post_init__(self) -> None:
         size = self.follow.shape[2]
         k = np.arange(1.0, size)
         a = np.rint(np.cumprod(np.r_[1.0, (2 * k - 1) / (2 * k)]) * (1 << ROOT_BITS))
         away = np.arange(size) - np.arange(size)[:, None]
-        return np.where(away >= 0, a[np.abs(away)], 0.0).astype(np.int64)
-
-    @property
-    def root(self) -> Matrix:
-        """The matrix M, shape (bins, bins)."""
-        return self.whole / float(1 << ROOT_BITS)
-
-    @property
-    def units(self) -> Vector:
-        return np.full(int(np.prod(self.follow.shape)), 2.0**-ROOT_BITS)
+        whole = np.where(away >= 0, a[np.abs(away)], 0.0).astype(np.int64)
+        units = np.full(4 * size, 2.0**-ROOT_BITS)
+        vars(self).update(whole=whole, root=whole / float(1 << ROOT_BITS), units=units)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         most = float(np.sqrt(np.sum(self.whole[:, -1].astype(np.float64) ** 2)))
@@ -454,14 +434,11 @@ class SurvivalScore:
 
     follow: FollowUp
     table: Matrix = field(repr=False)
+    lo: float = field(init=False)
+    hi: float = field(init=False)
 
-    @property
-    def lo(self) -> float:
-        return float(self.table.min())
-
-    @property
-    def hi(self) -> float:
-        return float(self.table.max())
+    def __post_init__(self) -> None:
+        vars(self).update(lo=float(self.table.min()), hi=float(self.table.max()))
 
     def __call__(self, time: Vector, event: Vector, arm: Vector) -> Vector:
         return np.asarray(self.table.ravel()[self.follow.cell(time, event, arm)])

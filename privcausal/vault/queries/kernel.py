@@ -130,6 +130,12 @@ class KernelRegression(Solution):
     cut: float = np.inf
     rows: float = field(kw_only=True)
     points: Matrix | None = field(default=None, kw_only=True)
+    query: str = field(init=False)
+    units: Vector = field(init=False)
+    # R: effect of rounding on the gradient that T / 2 does not cover, in units of L
+    rounding: float = field(init=False)
+    # S, an upper bound on the gradient's Lipschitz constant for every table
+    smooth: float = field(init=False)
 
     def __post_init__(self) -> None:
         sizes = (self.lipschitz, self.rows, self.curvature.bound)
@@ -138,43 +144,26 @@ class KernelRegression(Solution):
                 f"The ridge of a kernel regression must be between {RIDGE_FLOOR:g} and "
                 f"{RIDGE_CEILING:g}."
             )
-
-    @property
-    def query(self) -> str:
-        size = self._size
-        return f"kernel weights, m = {size}" if self.points is None else f"effect at {size} points"
-
-    @property
-    def units(self) -> Vector:
-        size = self._size
+        a, p = self.curvature.bound, self.features.size
+        residuals = (p + 4) * a * self.rows**2 / self.ridge * 2.0**-52
+        total = self.rows * 2.0**-53 * (BLOCK + self.rows / BLOCK)
+        size = p if self.points is None else len(self.points)
+        vars(self).update(
+            query=f"kernel weights, m = {p}" if self.points is None else f"effect at {size} points",
+            rounding=residuals + max(0.0, total - SOLVER_TOLERANCE / 2),
+            smooth=(a * self.rows + self.ridge) * (1 + 2.0**-30),
+        )
         unit = self._moved("substitute") / (np.sqrt(size) * (1 << BITS))
-        return np.full(size, unit)
-
-    @property
-    def _size(self) -> int:
-        return self.features.size if self.points is None else len(self.points)
+        vars(self).update(units=np.full(size, unit))
 
     def _moved(self, neighbors: Neighbors) -> float:
         rows = 2.0 if neighbors == "substitute" else 1.0
-        eta = SOLVER_TOLERANCE + 2 * self._rounding
+        eta = SOLVER_TOLERANCE + 2 * self.rounding
         moved = (rows + 2 * eta) * self.lipschitz / self.ridge
         return moved if self.points is None else float(np.linalg.norm(self.points, 2)) * moved
 
-    @property
-    def _rounding(self) -> float:
-        """R: effect of rounding on the gradient that T / 2 does not cover, in units of L."""
-        a = self.curvature.bound
-        residuals = (self.features.size + 4) * a * self.rows**2 / self.ridge * 2.0**-52
-        total = self.rows * 2.0**-53 * (BLOCK + self.rows / BLOCK)
-        return residuals + max(0.0, total - SOLVER_TOLERANCE / 2)
-
     def sensitivity(self, neighbors: Neighbors) -> float:
-        return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self._size))
-
-    @property
-    def smooth(self) -> float:
-        """S, an upper bound on the gradient's Lipschitz constant for every table."""
-        return (self.curvature.bound * self.rows + self.ridge) * (1 + 2.0**-30)
+        return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(len(self.units)))
 
     @property
     def steps(self) -> tuple[GradientStep, ...]:
@@ -205,7 +194,7 @@ class KernelRegression(Solution):
             )
             weights = problem.minimum(self.smooth, self.steps)
             length = float(np.linalg.norm(problem.gradient(weights)))
-            if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
+            if not length <= (0.5 * SOLVER_TOLERANCE + self.rounding) * self.lipschitz:
                 raise ArithmeticError(
                     "The gradient exceeds its bound: floating-point arithmetic is not IEEE."
                 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from privcausal.features import basis
 from privcausal.features.rows import Features, Rows
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.typing import Integers, Matrix, Neighbors, Singles, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, TWO_FACTOR, Mechanism, grid_scale, on_grid
 from privcausal.vault.queries import sums
@@ -53,41 +54,39 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     Several cross moments share these values. Therefore rows that stay in memory keep them, as whole
     numbers of at most 2^TWO_FACTOR, which 32-bit floats hold. Features built for one release are
     not kept.
+
+    Products of features are computed as 32-bit floats, which hold these whole numbers. `row_scale`
+    leaves room for the error of the rows' norm before rounding. Therefore the integer check again
+    fails only on a fault.
     """
-    for_one_release = isinstance(features, basis.RescaledFeatures)
-    if not rows.keeps_matrices or not rows.by_column or for_one_release:
-        yield from _fresh(features, rows)
-        return
-    key = features, grid_rows
-    if rows.has(key):
-        ints = rows.matrix(features.size, np.float64)
-        np.copyto(ints, rows.memo(key, lambda: ints))
+    size, key = features.size, (features, grid_rows)
+    keeps = rows.keeps_matrices and rows.by_column
+    keeps = keeps and not isinstance(features, basis.RescaledFeatures)
+    whole: Singles | None = rows.kept(*key) if keeps else None
+    if whole is not None:
+        ints = rows.matrix(size, np.float64)
+        np.copyto(ints, whole)
         yield slice(0, len(rows)), ints
         return
-    size = features.size  # The array is kept with the rows.
-    whole = rows.space.lasting(len(rows), size) if rows.space else rows.matrix(size, np.float32)
-    for at, ints in _fresh(features, rows):
-        whole[at] = ints
+    if keeps:  # The array is kept with the rows.
+        whole = rows.space.lasting(len(rows), size) if rows.space else rows.matrix(size, np.float32)
+    both = basis.Interactions | basis.RescaledFeatures
+    products = features if isinstance(features, both) else None
+    for at, part in products.parts(rows) if products else [(slice(0, len(rows)), rows)]:
+        if products:
+            values, weight = products.weighted(part)
+            factor = (weight * (row_scale(size) / features.cut)).astype(np.float32)
+            turned, ints = values.T, part.matrix(size, np.float64)  # Row-major in memory.
+            np.rint(np.multiply(turned, factor, out=turned), out=turned)
+            np.copyto(ints, values)
+            ints = surely(ints)
+        else:
+            ints = grid_rows(features, rows, basis.row_weights(features, rows))
+        if whole is not None:
+            whole[at] = ints
         yield at, ints
-    rows.store(key, whole)
-
-
-def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
-    """The parts of `kept_rows`. Products of features are computed as 32-bit floats.
-
-    32-bit floats hold these whole numbers. `row_scale` leaves room for the error of the rows' norm
-    before rounding. Therefore the integer check again fails only on a fault.
-    """
-    if not isinstance(features, basis.Interactions | basis.RescaledFeatures):
-        yield slice(0, len(rows)), grid_rows(features, rows, basis.row_weights(features, rows))
-        return
-    for at, part in features.parts(rows):
-        values, weight = features.weighted(part)
-        factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
-        turned, ints = values.T, part.matrix(features.size, np.float64)  # Row-major in memory.
-        np.rint(np.multiply(turned, factor, out=turned), out=turned)
-        np.copyto(ints, values)
-        yield at, surely(ints)
+    if keeps:
+        rows.keep(key, whole)
 
 
 def row_scale(size: int) -> float:
@@ -121,15 +120,12 @@ class RowProducts(Mechanism):
         """Vectors u in whole numbers, shape (n, size)."""
 
     label = "moments, p = {self.limits[0]}"
+    units: Vector
 
-    @property
-    def weights(self) -> Vector:
-        return triangle_weights(self.limits[0])
-
-    @property
-    def units(self) -> Vector:
+    def __post_init__(self) -> None:
         size, bound = self.limits
-        return np.full(size * (size + 1) // 2, (bound / row_scale(size)) ** 2)
+        units = np.full(size * (size + 1) // 2, (bound / row_scale(size)) ** 2)
+        vars(self).update(weights=triangle_weights(size), units=units)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT
@@ -152,7 +148,7 @@ class RowProducts(Mechanism):
         return symmetric(values, self.limits[0])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gram(RowProducts):
     """Sum of w r^2 phi phi' over rows: u = sqrt(w) r phi, whose norm is at most the features' cut.
 
@@ -173,7 +169,7 @@ class Gram(RowProducts):
         return grid_rows(self.features, batch.rows, root)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cross(Mechanism):
     """Sum of w r phi over rows, for a target r clipped to `[-cut, cut]`; all rows or per arm.
 
@@ -190,15 +186,13 @@ class Cross(Mechanism):
     cut: float
     what: str
     by_arm: bool = False
+    query: str = field(init=False)
+    units: Vector = field(init=False)
 
-    @property
-    def query(self) -> str:
-        return f"{self.what}, p = {self.features.size}" + (" per arm" if self.by_arm else "")
-
-    @property
-    def units(self) -> Vector:
-        unit = self.features.cut / row_scale(self.features.size) * self.cut / PRODUCT_UNIT
-        return np.full(self.features.size * (2 if self.by_arm else 1), unit)
+    def __post_init__(self) -> None:
+        size, (arms, by) = self.features.size, (2, " per arm") if self.by_arm else (1, "")
+        unit = self.features.cut / row_scale(size) * self.cut / PRODUCT_UNIT
+        vars(self).update(query=f"{self.what}, p = {size}{by}", units=np.full(size * arms, unit))
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (2.0 if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT
@@ -218,7 +212,7 @@ BINS = 16
 """Public bins over a declared interval. Estimates from them are smooth, so few bins are enough."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Marginals(HistogramQuery, Mechanism):
     """One histogram for each of d variables: equal bins of an interval, or the levels.
 
@@ -228,16 +222,15 @@ class Marginals(HistogramQuery, Mechanism):
     variables: tuple[str, ...]
     schema: Schema
     parts: int = BINS
+    query: str = field(init=False)
+    # Number of bins of each variable. Without covariates, one cell counts the rows.
+    sizes: tuple[int, ...] = field(init=False)
 
-    @property
-    def query(self) -> str:
+    def __post_init__(self) -> None:
         many = len(self.variables)
-        return f"{many} histogram{'s' * (many > 1)}" if many else "count"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of bins of each variable. Without covariates, one cell counts the rows."""
-        return tuple(bins(self.schema, name, self.parts) for name in self.variables) or (1,)
+        query = f"{many} histogram{'s' * (many > 1)}" if many else "count"
+        sizes = tuple(bins(self.schema, name, self.parts) for name in self.variables) or (1,)
+        vars(self).update(query=query, sizes=sizes)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if not self.variables:
@@ -275,7 +268,7 @@ def bins(schema: Schema, name: str, parts: int = BINS) -> int:
     return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SizeHistogram(HistogramQuery, Mechanism):
     """Counts of |r| between public `edges` (ascending; the last is the bound of r)."""
 
@@ -285,7 +278,7 @@ class SizeHistogram(HistogramQuery, Mechanism):
 
     label = "histogram of {self.what}"
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return (len(self.edges),)
 
@@ -322,7 +315,7 @@ class PolynomialSums(Mechanism):
 
     label = "squared loss by arm, p = {self.polynomials.size}"
 
-    @property
+    @cached_property
     def units(self) -> Vector:
         m = self.polynomials.size
         entries = m + m * (m + 1) // 2
@@ -355,7 +348,7 @@ class PolynomialSums(Mechanism):
 # -- moments of rows and residuals of a regression ---------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RegressionMoments(RowProducts):
     """Sum of z z' over rows, for the vectors z of `joint`: the normal equations of a regression.
 
@@ -383,7 +376,7 @@ class RegressionMoments(RowProducts):
         return surely(out)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ResidualMoments(RowProducts):
     """Sum of v v' over rows: v = w u (e - w u'delta), shortened to norm `cut` (a sandwich's meat).
 
@@ -428,7 +421,7 @@ class OutlierSums(sums.BlockSums):
     arms = 2
     label = "outliers, p = {self.joint.features.size}"
 
-    @property
+    @cached_property
     def blocks(self) -> tuple[sums.QueryBlock, ...]:
         shape, most = (self.joint.features.size,), self.joint.features.cut
         return (sums.QueryBlock(shape, 1.0, 4.0, unit=most),)

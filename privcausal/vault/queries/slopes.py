@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -39,21 +39,16 @@ class SlopeScores:
     centre: Vector
     cut: float = 0.0
     most: float = 0.0
+    sizes: tuple[int, int] = field(init=False)  # Number of residuals d, and number of scores s
+    reach: float = field(init=False)  # The bound of |d|
+    bound: float = field(init=False)
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Number of residuals d, and number of scores s."""
-        return len(self.centre), len(self.centre)
-
-    @property
-    def reach(self) -> float:
-        """The bound D of |d|."""
-        return self.cut or (1.0 if len(self.centre) == 1 else float(np.sqrt(2)))
-
-    @property
-    def bound(self) -> float:
-        most = max(self.most, self.reach) * float(np.linalg.norm(self.centre))
-        return self.reach * (2 * self.outcome.bound + most)
+    def __post_init__(self) -> None:
+        many = len(self.centre)
+        reach = self.cut or (1.0 if many == 1 else float(np.sqrt(2)))  # D
+        most = max(self.most, reach) * float(np.linalg.norm(self.centre))
+        bound = reach * (2 * self.outcome.bound + most)
+        vars(self).update(sizes=(many, many), reach=reach, bound=bound)
 
     def __call__(self, batch: Batch) -> Vector:
         return np.sqrt(squared_norm(self.parts(batch)[1]))
@@ -90,22 +85,16 @@ class InstrumentScores:
     scale: float
     most: float
     cut: float = 0.0
+    sizes: tuple[int, int] = field(init=False)  # Number of residuals d, and number of scores
+    reach: float = field(init=False)  # The bound of |d|
+    bound: float = field(init=False)
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Number of residuals d, and number of scores."""
+    def __post_init__(self) -> None:
         many = len(self.ms[0])
-        return many, 2 * many
-
-    @property
-    def reach(self) -> float:
-        """The bound of |d|."""
-        return (self.cut or 1.0) * float(np.sqrt(len(self.ms[0])))
-
-    @property
-    def bound(self) -> float:
+        reach = (self.cut or 1.0) * float(np.sqrt(many))
         away = 2 * self.outcome.bound + abs(self.centre) * self.most
-        return self.reach * float(np.hypot(away, self.scale * self.most))
+        bound = reach * float(np.hypot(away, self.scale * self.most))
+        vars(self).update(sizes=(many, 2 * many), reach=reach, bound=bound)
 
     def __call__(self, batch: Batch) -> Vector:
         return np.sqrt(squared_norm(self.parts(batch)[1]))
@@ -149,7 +138,7 @@ class SlopeSums(sums.BlockSums):
 
     label = "sums of scores and products"
 
-    @property
+    @cached_property
     def blocks(self) -> tuple[sums.QueryBlock, ...]:
         left, scores = self.scores.sizes
         return (
@@ -194,11 +183,11 @@ class ArmMeans(sums.BlockSums):
 
     arms = 2
 
-    @property
+    @cached_property
     def query(self) -> str:
         return f"means by arm, {self.regressors.width - 1} columns"
 
-    @property
+    @cached_property
     def blocks(self) -> tuple[sums.QueryBlock, ...]:
         """Sums of weights, then of alpha z: first unweighted, then with the weight 1 / e itself.
 
@@ -226,7 +215,7 @@ class ArmMeans(sums.BlockSums):
 # -- paths of cohorts --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PathSize:
     """||z|| for the path z = H y of a unit: T outcomes in [lo, hi], without their mean.
 
@@ -237,23 +226,20 @@ class PathSize:
 
     wide: tuple[str, ...]  # Columns of the outcomes after the first period
     width: float  # hi - lo
+    contrasts: Matrix = field(init=False)  # H, shape (T - 1, T)
+    bound: float = field(init=False)
 
-    @property
-    def contrasts(self) -> Matrix:
-        """H, shape (T - 1, T)."""
-        return np.asarray(helmert(len(self.wide) + 1))
-
-    @property
-    def bound(self) -> float:
+    def __post_init__(self) -> None:
         periods = len(self.wide) + 1
         low = periods // 2
-        return float(self.width * np.sqrt(low * (periods - low) / periods))
+        bound = float(self.width * np.sqrt(low * (periods - low) / periods))
+        vars(self).update(contrasts=np.asarray(helmert(periods)), bound=bound)
 
     def path(self, batch: Batch) -> Matrix:
         """z, shape (n, T - 1)."""
-        contrasts, out = self.contrasts, np.zeros((len(batch.y), len(self.wide)))
+        out = np.zeros((len(batch.y), len(self.wide)))
         # Columns are added in a fixed order, so that a row gets the same bits in every block.
-        for name, weights in zip(self.wide, contrasts.T[1:], strict=True):
+        for name, weights in zip(self.wide, self.contrasts.T[1:], strict=True):
             out += (np.asarray(batch.rows.frame[name]) - batch.y)[:, None] * weights
         return out
 
@@ -295,9 +281,9 @@ class CohortSums(BlockSums):
 
     label = "sums by cohort"
 
-    @property
-    def arms(self) -> int:
-        return len(self.cohorts)
+    def __post_init__(self) -> None:
+        vars(self).update(arms=len(self.cohorts))
+        super().__post_init__()
 
     @cached_property
     def blocks(self) -> tuple[QueryBlock, ...]:

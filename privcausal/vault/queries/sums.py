@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,12 +39,12 @@ class HistogramQuery(Query):
     vector by at most sqrt(d) in l2, and replacing a row changes it by at most sqrt(2 d).
     """
 
-    @property
+    @cached_property
     @abstractmethod
     def sizes(self) -> tuple[int, ...]:
         """Number of cells of each histogram."""
 
-    @property
+    @cached_property
     def units(self) -> Vector:
         return np.ones(sum(self.sizes))
 
@@ -110,43 +110,34 @@ class BlockSums(Mechanism):
     each row's norm, unless the query checks the factors of the row's vector.
     """
 
-    @property
-    def arms(self) -> int:
-        """Number of arms with sums of their own."""
-        return 1
+    arms: int = 1  # Number of arms with sums of their own
+    row_weights: Vector  # Weights of a row's numbers in the norm
+    row_norm: float  # The bound A of a row's weighted norm
+    natural: Vector  # Natural units per unit of each number in a row's vector
+    units: Vector
 
-    @property
+    @cached_property
     @abstractmethod
     def blocks(self) -> tuple[QueryBlock, ...]:
         """Blocks of a row's vector, in this order."""
 
-    @cached_property
-    def row_weights(self) -> Vector:
-        """Weights of a row's numbers in the norm."""
+    def __post_init__(self) -> None:
         weights = []
         for block in self.blocks:
             entry = np.ones(1) if block.matrix is None else triangle_weights(block.matrix)
             weight = np.sqrt(block.weight) * entry
             weights.append(np.broadcast_to(weight, block.entries).ravel())
-        return np.concatenate(weights)
-
-    @property
-    def weights(self) -> Vector:
-        return np.tile(self.row_weights, self.arms)
-
-    @cached_property
-    def row_norm(self) -> float:
-        """The bound A of a row's weighted norm."""
-        return float(np.sqrt(squared_change(self.blocks, "add_remove")))
-
-    @property
-    def natural(self) -> Vector:
-        """Natural units per unit of each number in a row's vector."""
-        return np.concatenate([np.broadcast_to(b.unit, b.entries).ravel() for b in self.blocks])
-
-    @property
-    def units(self) -> Vector:
-        return np.tile(self.natural / sum_scale(self.row_weights, self.row_norm), self.arms)
+        row_weights = np.concatenate(weights)
+        row_norm = float(np.sqrt(squared_change(self.blocks, "add_remove")))
+        natural = [np.broadcast_to(b.unit, b.entries).ravel() for b in self.blocks]
+        units = np.concatenate(natural) / sum_scale(row_weights, row_norm)
+        vars(self).update(
+            row_weights=row_weights,
+            row_norm=row_norm,
+            natural=np.concatenate(natural),
+            weights=np.tile(row_weights, self.arms),
+            units=np.tile(units, self.arms),
+        )
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if neighbors == "add_remove":
@@ -258,21 +249,16 @@ class Regressors:
     groups: int
     group_sets: int
 
-    @cached_property
-    def width(self) -> int:
-        return 1 + len(self.design.columns)
+    width: int = field(init=False)
+    alpha: float = field(init=False)
+    norm2: float = field(init=False)  # Largest ||a||^2
 
-    @cached_property
-    def alpha(self) -> float:
+    def __post_init__(self) -> None:
         columns = self.design.columns
         factors = {c.term for c in columns if c.kind == "indicator"}
         free = sum(c.kind != "indicator" for c in columns)
-        return float(1.0 / np.sqrt(max(free + len(factors), 1)))
-
-    @property
-    def norm2(self) -> float:
-        """Largest ||a||^2."""
-        return 2.0 if self.width > 1 else 1.0
+        alpha = float(1.0 / np.sqrt(max(free + len(factors), 1)))
+        vars(self).update(width=1 + len(columns), alpha=alpha, norm2=2.0 if columns else 1.0)
 
     def a(self, batch: Batch) -> Matrix:
         z = batch.rows.scaled(self.design)
@@ -296,11 +282,6 @@ class CutScore:
     middle: float = 0.0
 
     size = 1
-
-    @property
-    def unit(self) -> float:
-        """Natural units of 1."""
-        return self.cut
 
     def __call__(self, batch: Batch) -> Matrix:
         """Shape (n, 1)."""
@@ -389,7 +370,7 @@ class ScoreSums(BlockSums):
         bounds = np.array([1.0, *(q.bound for q in self.masses)])
         norm2 = r.norm2 + r.group_sets
         scores = QueryBlock(
-            (self.scores.size, r.width + r.groups), norm2, 4 * norm2, unit=self.scores.unit
+            (self.scores.size, r.width + r.groups), norm2, 4 * norm2, unit=self.scores.cut
         )
         rest = (
             QueryBlock((), r.norm2**2, 0.0 if r.width == 1 else None, matrix=r.width),
@@ -403,17 +384,17 @@ class ScoreSums(BlockSums):
             size = self.scores.size
             kind = "vector" if size > 1 else "groups" if r.group_sets else "alone"
             square = FREE_SQUARES[kind] if self.neighbors == "substitute" else ADDED_SQUARES
-            shape, unit = (1 + r.groups,), self.scores.unit**2
+            shape, unit = (1 + r.groups,), self.scores.cut**2
             first.append(QueryBlock(shape, 1.0 + r.group_sets, 0.0, square, unit, matrix=size))
         moved = [squared_change(blocks, self.neighbors) for blocks in (first, rest)]
         # two complete rows have the same count
         weight = float(np.sqrt(MASS_COST * moved[0] / moved[1])) ** 2 if moved[1] else FREE_COUNT
         return *first, *(replace(block, weight=weight) for block in rest)
 
-    @property
-    def units(self) -> Vector:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         scale = sum_scale(self.row_weights, self.row_norm)
-        return self.natural * (1.0 / scale)  # Keeps the last digit of releases.
+        vars(self).update(units=self.natural * (1.0 / scale))  # Keeps the last digit of releases.
 
     def integers(self, batch: Batch) -> Integers:
         x = self.scores(batch)
@@ -474,7 +455,7 @@ class ScoreSquares(BlockSums):
 
     @cached_property
     def blocks(self) -> tuple[QueryBlock, ...]:
-        r, size, unit = self.regressors, self.scores.size, self.scores.unit**2
+        r, size, unit = self.regressors, self.scores.size, self.scores.cut**2
         number = size == 1 and r.group_sets == 0 and not self.meat
         squares = QueryBlock(
             (1 + r.groups,), 1.0 + r.group_sets, 1.0 if number else None, unit=unit, matrix=size
@@ -510,17 +491,14 @@ class ArmHistogram(HistogramQuery, Mechanism):
     edges: Vector
     what: str
     arm: int = 1
+    cells: int = field(init=False)  # Of one arm
+    sizes: tuple[int, ...] = field(init=False)  # Of both arms together; a row is in one cell
 
     label = "{self.what} by arm, {self.cells} cells"
 
-    @property
-    def cells(self) -> int:
-        return len(self.edges) + 1
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of cells of both arms together. A row is in one of these cells."""
-        return (2 * self.cells,)
+    def __post_init__(self) -> None:
+        cells = len(self.edges) + 1
+        vars(self).update(cells=cells, sizes=(2 * cells,))
 
     def integers(self, batch: Batch) -> Integers:
         value = self.target(batch)
@@ -545,14 +523,12 @@ class ArmHistograms(Mechanism):
     """
 
     parts: tuple[ArmHistogram, ...]
+    query: str = field(init=False)
+    units: Vector = field(init=False)
 
-    @property
-    def query(self) -> str:
-        return f"{self.parts[0].query}, {len(self.parts)} times"
-
-    @property
-    def units(self) -> Vector:
-        return np.concatenate([part.units for part in self.parts])
+    def __post_init__(self) -> None:
+        query = f"{self.parts[0].query}, {len(self.parts)} times"
+        vars(self).update(query=query, units=np.concatenate([part.units for part in self.parts]))
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return float(np.sqrt(sum(part.sensitivity(neighbors) ** 2 for part in self.parts)))
@@ -603,30 +579,28 @@ class ArmSums(Mechanism):
     group_sets: int
     neighbors: Neighbors
     squares: bool = True
+    weights: Vector = field(init=False)
+    units: Vector = field(init=False)
+    added: float = field(init=False)  # Largest squared norm that a row adds
+    row_norm: float = field(init=False)  # Its root
 
     label = "sums by arm"
 
-    @property
-    def weights(self) -> Vector:
+    def __post_init__(self) -> None:
         # Sums, counts, and squares if requested
         kinds = np.sqrt([1.0, *MASS_WEIGHTS[self.neighbors][self.squares]])[: 2 + self.squares]
-        return np.tile(np.repeat(kinds, 1 + self.groups), 2)
-
-    @property
-    def _row_norm2(self) -> float:
-        return (1 + self.group_sets) * (1.0 + sum(MASS_WEIGHTS[self.neighbors][self.squares]))
+        weights = np.tile(np.repeat(kinds, 1 + self.groups), 2)
+        added = (1 + self.group_sets) * (1.0 + sum(MASS_WEIGHTS[self.neighbors][self.squares]))
+        row_norm = float(np.sqrt(added))
+        half = np.array([0.5 * w.width for w in self.windows])
+        natural = np.stack([half, np.ones(2), half**2], axis=1)[:, : 2 + self.squares]
+        units = np.repeat(natural.ravel() * (1.0 / sum_scale(weights, row_norm)), 1 + self.groups)
+        vars(self).update(weights=weights, units=units, row_norm=row_norm, added=added)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if neighbors == "add_remove":
-            return float(np.sqrt(self._row_norm2)) * UNIT
-        return float(np.sqrt(max(4.0 * (1 + self.group_sets), 2 * self._row_norm2))) * UNIT
-
-    @property
-    def units(self) -> Vector:
-        unit = 1.0 / sum_scale(self.weights, float(np.sqrt(self._row_norm2)))
-        half = np.array([0.5 * w.width for w in self.windows])
-        kinds = np.stack([half, np.ones(2), half**2], axis=1)[:, : 2 + self.squares]
-        return np.repeat(kinds.ravel() * unit, 1 + self.groups)
+            return self.row_norm * UNIT
+        return float(np.sqrt(max(4.0 * (1 + self.group_sets), 2 * self.added))) * UNIT
 
     def integers(self, batch: Batch) -> Integers:
         treated = batch.t == 1
@@ -642,8 +616,7 @@ class ArmSums(Mechanism):
                     yield column
                     yield from (column * member for member in batch.member.T)
 
-        norm = float(np.sqrt(self._row_norm2))
-        return grid_sum(columns, self.weights, norm, batch.complete)
+        return grid_sum(columns, self.weights, self.row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Matrix, Matrix, Matrix | None]:
         """Sums of Y - middle of the interval, counts, and sums of (Y - middle)^2 or None.
@@ -711,31 +684,32 @@ class ClusterSquares(Solution):
     most: int
     cap: float
     neighbors: Neighbors
+    whole_cap: int = field(init=False)  # K
+    changed: float = field(init=False)  # (2K - h) h
+    weights: Vector = field(init=False)
+    units: Vector = field(init=False)
 
     label = "squared cluster sums"
 
-    @property
-    def _cap(self) -> int:
-        """K."""
-        return int(max(self.cap, LEAST_CAP) * ONE)
-
-    @property
-    def units(self) -> Vector:
-        """Natural units of a squared sum, and 1 for the number of clusters."""
-        return np.array([*((score.unit / ONE) ** 2 for score in self.scores), 1.0])
-
-    @property
-    def weights(self) -> Vector:
+    def __post_init__(self) -> None:
+        most = int(max(self.cap, LEAST_CAP) * ONE)
         # Largest change of one T_c^2 by a row, and by a row that is alone in its cluster
-        joins, alone = float((2 * self._cap - ONE) * ONE), float(ONE**2)
+        changed = joins = float((2 * most - ONE) * ONE)
+        alone = float(ONE**2)
         if self.neighbors == "substitute":
             joins, alone = 2 * joins, joins + alone
         beta = np.sqrt(self.most * (joins - alone) * (joins + alone)) * (1 - 2.0**-40)
-        return np.array([*np.ones(len(self.scores)), beta])
+        vars(self).update(
+            whole_cap=most,
+            changed=changed,
+            weights=np.array([*np.ones(len(self.scores)), beta]),
+            # Natural units of a squared sum, and 1 for the number of clusters
+            units=np.array([*((score.cut / ONE) ** 2 for score in self.scores), 1.0]),
+        )
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         rows = 2.0 if neighbors == "substitute" else 1.0
-        return float(rows * np.sqrt(self.most) * float((2 * self._cap - ONE) * ONE))
+        return float(rows * np.sqrt(self.most) * self.changed)
 
     def solve(self, batches: Iterable[Batch]) -> Integers:
         sums = np.zeros((1 + len(self.scores), 0))  # Whole numbers far below 2^53; last, rows.
@@ -754,7 +728,7 @@ class ClusterSquares(Solution):
                 ]
             for k, values in enumerate((*rows, counted)):
                 sums[k] += np.bincount(at, values, minlength=sums.shape[1])
-        clipped = np.clip(sums[:-1], -self._cap, self._cap).astype(np.int64) ** 2
+        clipped = np.clip(sums[:-1], -self.whole_cap, self.whole_cap).astype(np.int64) ** 2
         # Exact sums, clipped at 2^62: squares below 2^51 are added in two parts of fewer bits.
         high, low = clipped >> 20, clipped & ((1 << 20) - 1)
         parts = zip(high.sum(axis=1).tolist(), low.sum(axis=1).tolist(), strict=True)
