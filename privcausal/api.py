@@ -18,7 +18,7 @@ from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import ControlGroup, panel_of
 from privcausal.request.plan import CLUSTER_CORRELATION, Plan, assume
-from privcausal.request.request import COHORTS, Control, Special, Trust, estimands_of
+from privcausal.request.request import COHORTS, Control, Options, Special, Trust, estimands_of
 from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results.base import cells_call
 from privcausal.results.guarantee import ledger_line
@@ -151,18 +151,12 @@ def privcate(
         parsed = parse(formula, source)
         method, chosen = estimators.for_effect(learner), estimators.base_of(base)
         points = getattr(method, "queries", None)
-        request = request_of(
-            parsed,
-            bounds,
-            eps,
-            delta,
-            Trust.of(neighbors, unit, max_rows),
-            control,
-            propensity=propensity,
-            weights=weights,
-            groups=groups_of(groups),
-            queries=None if points is None else declare_queries(points, parsed.effect_variables),
-        )
+        trust = Trust.of(neighbors, unit, max_rows)
+        options: Options = {"propensity": propensity, "weights": weights}
+        options["groups"] = groups_of(groups)
+        if points is not None:
+            options["queries"] = declare_queries(points, parsed.effect_variables)
+        request = request_of(parsed, bounds, eps, delta, trust, control, **options)
         return run(method, chosen, source, request, ledger, results.CateResult, progress)
 
 
@@ -272,20 +266,10 @@ def private(
     """
     first, more = estimands_of(estimand)
     with open_source(data) as source:
-        request = request_of(
-            parse(formula, source),
-            bounds,
-            eps,
-            delta,
-            Trust.of(neighbors, unit, max_rows),
-            control,
-            estimand=first,
-            more=more,
-            propensity=propensity,
-            weights=weights,
-            groups=groups_of(groups),
-            horizon=horizon,
-        )
+        parsed, trust = parse(formula, source), Trust.of(neighbors, unit, max_rows)
+        options: Options = {"estimand": first, "more": more, "horizon": horizon}
+        options |= {"propensity": propensity, "weights": weights, "groups": groups_of(groups)}
+        request = request_of(parsed, bounds, eps, delta, trust, control, **options)
         method = estimators.for_average(request)
         chosen = estimators.base_of(base, ("gam", "linear"))
         return run(method, chosen, source, request, ledger, results.AteResult, progress)
@@ -386,16 +370,10 @@ def did(
             schema, panel = panel_of(
                 parsed, schema, header.kinds, unit, time, periods, groups, control_group
             )
-        request = request_of(
-            parsed,
-            schema,
-            eps,
-            delta,
-            Trust(neighbors, unit, panel=panel),
-            control,
-            estimand=COHORTS if staggered else "ATT",
-            groups=groups_of(groups),
-        )
+        trust = Trust(neighbors, unit, panel=panel)
+        options: Options = {"estimand": COHORTS if staggered else "ATT"}
+        options["groups"] = groups_of(groups)
+        request = request_of(parsed, schema, eps, delta, trust, control, **options)
         method = estimators.for_average(request)
         chosen = estimators.base_of(base, ("gam",) if staggered else ("gam", "linear"))
         if staggered:
@@ -448,20 +426,9 @@ def regress(
     >>> list(fit.params.index)
     ['Intercept', 'programme', 'age']
     """
-    return _regressed(
-        "OLS",
-        results.RegressionResult,
-        formula,
-        data,
-        weights=weights,
-        eps=eps,
-        delta=delta,
-        bounds=bounds,
-        trust=Trust.of(neighbors, unit, max_rows),
-        control=control,
-        ledger=ledger,
-        progress=progress,
-    )
+    trust = Trust.of(neighbors, unit, max_rows)
+    request = bounds, eps, delta, trust, control, weights
+    return _regressed("OLS", results.RegressionResult, formula, data, *request, ledger, progress)
 
 
 @strict
@@ -505,20 +472,9 @@ def logit(
     >>> list(fit.params.index)
     ['Intercept', 'programme', 'age']
     """
-    return _regressed(
-        "logit",
-        results.GeneralizedResult,
-        formula,
-        data,
-        weights=weights,
-        eps=eps,
-        delta=delta,
-        bounds=bounds,
-        trust=Trust.of(neighbors, unit, max_rows),
-        control=control,
-        ledger=ledger,
-        progress=progress,
-    )
+    trust = Trust.of(neighbors, unit, max_rows)
+    request = bounds, eps, delta, trust, control, weights
+    return _regressed("logit", results.GeneralizedResult, formula, data, *request, ledger, progress)
 
 
 @strict
@@ -557,19 +513,10 @@ def poisson(
     >>> list(fit.params.index)
     ['Intercept', 'programme', 'age']
     """
+    trust = Trust.of(neighbors, unit, max_rows)
+    request = bounds, eps, delta, trust, control, weights
     return _regressed(
-        "poisson",
-        results.GeneralizedResult,
-        formula,
-        data,
-        weights=weights,
-        eps=eps,
-        delta=delta,
-        bounds=bounds,
-        trust=Trust.of(neighbors, unit, max_rows),
-        control=control,
-        ledger=ledger,
-        progress=progress,
+        "poisson", results.GeneralizedResult, formula, data, *request, ledger, progress
     )
 
 
@@ -578,13 +525,12 @@ def _regressed(
     kind: type[ResultT],
     formula: str,
     data: Frame,
-    *,
-    weights: str | None,
+    bounds: Bounds,
     eps: float,
     delta: float,
-    bounds: Bounds,
     trust: Trust,
     control: Control,
+    weights: str | None,
     ledger: accounting.Ledger | None,
     progress: bool,
 ) -> ResultT:
@@ -593,9 +539,8 @@ def _regressed(
         control = replace(control, cov_type="HC0")
     with open_source(data) as source:
         parsed = parse(formula, source, regression=True)
-        request = request_of(
-            parsed, bounds, eps, delta, trust, control, estimand=estimand, weights=weights
-        )
+        options: Options = {"estimand": estimand, "weights": weights}
+        request = request_of(parsed, bounds, eps, delta, trust, control, **options)
         method, chosen = estimators.for_average(request), estimators.base_of("linear")
         return run(method, chosen, source, request, ledger, kind, progress)
 
@@ -744,20 +689,10 @@ def plan(
         trust = Trust(neighbors, unit, panel=panel)
     else:
         trust = Trust.of(neighbors, unit, max_rows)
-    request = request_of(
-        parsed,
-        schema,
-        next(iter(question.epsilons), 1.0),
-        delta,
-        trust,
-        control,
-        estimand=of,
-        more=more,
-        propensity=propensity,
-        weights=weights,
-        groups=groups_of(groups),
-        horizon=horizon,
-    )
+    options: Options = {"estimand": of, "more": more, "horizon": horizon}
+    options |= {"propensity": propensity, "weights": weights, "groups": groups_of(groups)}
+    first_eps = next(iter(question.epsilons), 1.0)
+    request = request_of(parsed, schema, first_eps, delta, trust, control, **options)
     check_spelling(request)
     if average or regression:
         method = estimators.for_average(request)
@@ -765,7 +700,7 @@ def plan(
         method = estimators.find(learner, "private", *regressions)
     assumed = assume(request, outcome_sd, r2, treated, like, icc)
     planner = Planner.of(method, estimators.base_of(base), request, assumed)
-    planned = results.PlanResult(planner, question, question.points(planner))
+    planned = results.PlanResult(planner, question)
     warn(*planned.weak)
     return planned
 
@@ -850,9 +785,8 @@ def from_cells(
     plan = request.plan()
     budget = plan.request.budget
     warn(*accounting.weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, None))
-    vault = open_vault(
-        from_table(table, request.header), plan, ledger, accounting.run_name("from_cells")
-    )
+    name = accounting.run_name("from_cells")
+    vault = open_vault(from_table(table, request.header), plan, ledger, name)
     estimate = paid(uplift.from_exact)(request, plan, vault)
     record = Record(request, vault.answers, vault.silent)
     call, line = cells_call(request, None), ledger_line(ledger)

@@ -167,21 +167,9 @@ def loss_bound(
 ) -> float:
     """A lower bound on mu, or on epsilon at `delta`, valid with probability 1 - `level`.
 
-    Of mu, the statistic must tend to be larger under `second`.
-
-    Parameters
-    ----------
-    first, second : Vector, shapes (n,) and (m,)
-        Independent draws of a statistic on two neighboring tables.
-    level : float
-        Probability that the bound exceeds the truth, in (0, 1).
-    cut : float, optional
-        A threshold fixed beforehand. All draws then test it.
-
-    Returns
-    -------
-    float
-        0 if the draws give no evidence of a loss.
+    `first` and `second` are independent draws of a statistic on two neighboring tables. Of mu, the
+    statistic must tend to be larger under `second`. If `cut` is given, a threshold fixed
+    beforehand, all draws test it. The bound is 0 if the draws give no evidence of a loss.
     """
     if delta is not None and not 0 <= delta < 1:
         raise CapabilityError("delta of an audit must be at least 0 and below 1.")
@@ -213,27 +201,19 @@ def loss_bound(
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
     """A lower bound on epsilon with probability 1 - `level`, from one event for each of k numbers.
 
+    `hits` and `alarms`, of shape (k,), are how often each event, fixed beforehand, happened in
+    `trials` draws on the one table and on the other. The bound is 0 if they give no evidence of a
+    loss.
+
     The numbers' noise is independent. All k events together therefore have probability p_1 ... p_k
     on one table and q_1 ... q_k on the other, and epsilon >= sum of log(p_j / q_j).
 
     Let p^_j and q^_j be the observed shares of n draws. Take n KL(p^_j || p_j) where p^_j > p_j,
-    and n KL(q^_j || q_j) where q^_j < q_j. By Chernoff's bound, each exceeds x with probability
-    at most exp(-x). Their sum is stochastically below a gamma variable of shape 2 k.
+    and n KL(q^_j || q_j) where q^_j < q_j. By Chernoff's bound, each exceeds x with probability at
+    most exp(-x). Their sum is stochastically below a gamma variable of shape 2 k.
 
     The bound is the smallest sum of logarithms for which that sum is at most its quantile. It is
     attained at p_j = (m p^_j - 1) / (m - 1), q_j = (m q^_j + 1) / (m + 1) for one multiplier m.
-
-    Parameters
-    ----------
-    hits, alarms : Integers, shapes (k,)
-        How often each event, fixed beforehand, happened on the one table and on the other.
-    trials : int
-        Draws on each table.
-
-    Returns
-    -------
-    float
-        0 if the draws give no evidence of a loss.
     """
     from scipy.optimize import brentq
     from scipy.special import xlogy
@@ -245,19 +225,17 @@ def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -
         return 0.0
     budget = gamma(2 * len(p)).isf(level) / trials
 
-    def ends(m: float) -> tuple[Vector, Vector]:
-        return (m * p - 1) / (m - 1), (m * q + 1) / (m + 1)
-
     def excess(log: float) -> float:
+        m = math.exp(log) + 1 / float(p.min())
         divergence = 0.0  # KL divergences of Bernoulli distributions
-        for seen, share in zip((p, q), ends(math.exp(log) + 1 / float(p.min())), strict=True):
+        for seen, share in ((p, (m * p - 1) / (m - 1)), (q, (m * q + 1) / (m + 1))):
             rest = xlogy(1 - seen, (1 - seen) / np.maximum(1 - share, 1e-300))
             divergence += float((xlogy(seen, np.maximum(seen, 1e-300) / share) + rest).sum())
         return divergence - budget
 
     m = math.exp(brentq(excess, -30.0, 60.0)) + 1 / float(p.min())
-    low, high = ends(m)
-    return max(0.0, float(np.log(low).sum() - np.log(high).sum()))
+    low, high = np.log((m * p - 1) / (m - 1)), np.log((m * q + 1) / (m + 1))
+    return max(0.0, float(low.sum() - high.sum()))
 
 
 def _losses(
@@ -288,7 +266,20 @@ MOST_CORNERS = 32
 GOLDEN_STEP = 0.6180339887498949
 """Fractional part of the golden ratio. Its multiples spread the tried corners if there are many."""
 
-_NAMED = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "progress"}
+_NAMED_CALLS = ("private", "regress", "logit", "poisson", "did")
+"""Calls that audit() knows by their names; any other learner is audited in `api.privcate`."""
+
+_PASSED = {
+    "formula",
+    "data",
+    "bounds",
+    "learner",
+    "eps",
+    "delta",
+    "neighbors",
+    "ledger",
+    "progress",
+}
 
 Row = Mapping[str, Any]
 
@@ -308,28 +299,20 @@ def audit_target(
     options: Mapping[str, Any],
 ) -> tuple[str, AuditTarget]:
     """The words of a call; its fit, and the tables invented for it."""
-    calls = {
-        "private": api.private,
-        "regress": api.regress,
-        "logit": api.logit,
-        "poisson": api.poisson,
-        "did": api.did,
-    }
-    fit: Any = calls.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
-    allowed = [name for name in inspect.signature(fit).parameters if name not in _NAMED]
+    named = isinstance(learner, str) and learner in _NAMED_CALLS
+    fit: Any = getattr(api, learner) if named else api.privcate
+    allowed = [name for name in inspect.signature(fit).parameters if name not in _PASSED]
     for name in options:
         if name not in allowed:
             choices = ", ".join(allowed)
             raise CapabilityError(f"audit() has no argument {name}=. Choices: {choices}.")
-    unit, most = options.get("unit"), options.get("max_rows", 1)
-    cluster = getattr(options.get("control"), "cluster", None)
-    panel = options if fit is api.did else None
-    if panel is not None and not (panel.get("cohort") and panel.get("periods")):
+    panel = fit is api.did
+    if panel and not (options.get("cohort") and options.get("periods")):
         raise CapabilityError(
             "audit() of did() requires cohort= and periods=. Audit two periods as "
             "audit('Y ~ T', estimand='ATT')."
         )
-    Trust(neighbors, unit, most)  # raises if an argument is invalid
+    Trust(neighbors, options.get("unit"), options.get("max_rows", 1))  # raises if it is invalid
     if rows is None:  # more than two groups of three noise sds each, as a fit requires
         rho = rho_of(Budget(eps, delta).epsilon, delta, gdp=True) / PICO
         rows = min(max(20, math.ceil(7 / math.sqrt(rho))), 10_000)
@@ -337,30 +320,25 @@ def audit_target(
     schema = Schema.of(bounds)
     read = CausalFormula.parse if fit in (api.private, api.privcate) else CausalFormula.regression
     parsed = read(formula)
-    domains = _domains(parsed, schema, options)
-    if panel is not None:  # A row has the cohort and all outcomes of a unit.
+    # The declared domain of each column; treatment and the like are 0/1 unless declared.
+    of_groups = group_columns(options.get("groups", ()))
+    options_named = [name for name in options.values() if isinstance(name, str) and name in schema]
+    domains: dict[str, Domain] = {}
+    for column in dict.fromkeys([*parsed.variables, *options_named, *of_groups]):
+        domain = schema.get(column)
+        if domain is None and column not in parsed.coded:
+            raise CapabilityError(
+                f"An audit requires a declared domain for {column!r}, because it invents rows at "
+                f"its ends. Write bounds={{{column!r}: (lo, hi)}}, or list its levels."
+            )
+        domains[column] = Binary() if domain is None else domain
+    if panel:  # A row has the cohort and all outcomes of a unit.
         outcome = domains.pop(parsed.outcome)
-        domains |= {f"{parsed.outcome} {k}": outcome for k in range(len(panel["periods"]))}
-    # Ordinary rows, spread over the domains
-    plain: list[dict[str, Any]] = [{} for _ in range(rows)]
-    for j, (column, domain) in enumerate(domains.items()):
-        for k, row in enumerate(plain):
-            place, ends = (k * GOLDEN_STEP * (j + 1) + 0.5) % 1.0, _ends(domain)
-            row[column] = ends[int(place * len(ends))]
-            if isinstance(domain, Interval):
-                row[column] = domain.lo + place * domain.width
-    odd: list[Row | None] = [None] if neighbors == "add_remove" else []
+        domains |= {f"{parsed.outcome} {k}": outcome for k in range(len(options["periods"]))}
     covariates = [name for term in parsed.terms for name in term.variables]
-    odd += _corners(domains, covariates, schema.complete)
-    tables = [_table(plain, row, unit, most, cluster) for row in odd]
-    if panel is not None:  # one row for each unit and period
-        waves = panel["periods"]
-        for k, table in enumerate(tables):
-            columns = [table.pop(f"{parsed.outcome} {t}") for t in range(len(waves))]
-            paths = np.stack(columns, axis=1)
-            long = {column: np.repeat(values, len(waves)) for column, values in table.items()}
-            times = np.tile(np.array(waves), len(paths))
-            tables[k] = {**long, panel["time"]: times, parsed.outcome: paths.ravel()}
+    plain, corners = _invented(domains, covariates, schema.complete, rows)
+    odd: list[Row | None] = [None, *corners] if neighbors == "add_remove" else [*corners]
+    tables = [_table(plain, row, options, parsed.outcome if panel else None) for row in odd]
     pairs = list(itertools.combinations(range(len(tables)), 2))
     if neighbors == "add_remove":  # only the first table lacks a unit
         pairs = [pair for pair in pairs if pair[0] == 0]
@@ -372,33 +350,30 @@ def audit_target(
     return words, (partial(fit, formula, **call), tables, pairs)
 
 
-def _domains(
-    parsed: CausalFormula, schema: Schema, options: Mapping[str, Any]
-) -> dict[str, Domain]:
-    """The declared domain of each column; treatment and the like are 0/1 unless declared."""
-    of_groups = group_columns(options.get("groups", ()))
-    options_named = [name for name in options.values() if isinstance(name, str) and name in schema]
-    domains: dict[str, Domain] = {}
-    for name in dict.fromkeys([*parsed.variables, *options_named, *of_groups]):
-        domain = schema.get(name)
-        if domain is None and name not in parsed.coded:
-            raise CapabilityError(
-                f"An audit requires a declared domain for {name!r}, because it invents rows at its "
-                f"ends. Write bounds={{{name!r}: (lo, hi)}}, or list its levels."
-            )
-        domains[name] = Binary() if domain is None else domain
-    return domains
-
-
-def _corners(domains: Mapping[str, Domain], covariates: Sequence[str], complete: bool) -> list[Row]:
-    """Rows at the ends of all domains, spread over the corners if these are many.
+def _invented(
+    domains: Mapping[str, Domain], covariates: Sequence[str], complete: bool, count: int
+) -> tuple[list[Row], list[Row]]:
+    """Ordinary rows, and odd rows at the ends of all domains, spread over many corners.
 
     Covariates also have the middles of both halves. Rows beyond the usual norm have less weight, so
     that the ends of an interval may change a sum by less than a value inside.
 
-    The last row is empty, unless the schema declares that all values are present.
+    The last odd row is empty, unless the schema declares that all values are present.
     """
-    ends = {name: _ends(domain) for name, domain in domains.items()}
+    ends: dict[str, list[Any]] = {}
+    plain: list[dict[str, Any]] = [{} for _ in range(count)]
+    for j, (name, domain) in enumerate(domains.items()):
+        if isinstance(domain, Interval):
+            ends[name] = [domain.lo, domain.hi]
+        elif isinstance(domain, Levels):
+            ends[name] = list(domain.values)
+        else:
+            ends[name] = [0.0, 1.0] if domain.labels is None else list(domain.labels)
+        for k, row in enumerate(plain):
+            place = (k * GOLDEN_STEP * (j + 1) + 0.5) % 1.0
+            row[name] = ends[name][int(place * len(ends[name]))]
+            if isinstance(domain, Interval):
+                row[name] = domain.lo + place * domain.width
     for name in covariates:
         if isinstance(domain := domains[name], Interval):
             inside = [domain.lo + 0.25 * domain.width, domain.hi - 0.25 * domain.width]
@@ -420,37 +395,34 @@ def _corners(domains: Mapping[str, Domain], covariates: Sequence[str], complete:
         name: None if isinstance(d, labeled) and d.labels is not None else math.nan
         for name, d in domains.items()
     }
-    return rows if complete else [*rows, nothing]
+    return list(plain), rows if complete else [*rows, nothing]
 
 
 def _table(
-    rows: Sequence[Row], odd: Row | None, unit: str | None, max_rows: int, cluster: str | None
+    rows: Sequence[Row], odd: Row | None, options: Mapping[str, Any], path: str | None
 ) -> dict[str, Any]:
     """Columns of a table whose last unit is `odd`; None leaves that unit out.
 
-    That unit has a cluster of its own, and all other rows are in one of two clusters.
+    That unit has a cluster of its own, and all other rows are in one of two clusters. If a row has
+    the whole `path` of an outcome, the table has a row for each unit and period.
     """
-    added = [] if odd is None else [odd] * max_rows
-    every = [*rows, *added]
+    added = [] if odd is None else [odd] * options.get("max_rows", 1)
+    every, count = [*rows, *added], len(rows)
     columns = {name: np.array([row[name] for row in every]) for name in rows[0]}
     for name in rows[0]:
         if columns[name].dtype.kind in "UO":
             columns[name] = np.array([row[name] for row in every], object)
-    if cluster is not None:
-        names = [f"c{k % 2}" for k in range(len(rows))] + ["odd"] * len(added)
-        columns[cluster] = np.array(names, object)
-    if unit is not None:
-        owners = [f"u{k}" for k in range(len(rows))] + ["odd"] * len(added)
-        columns[unit] = np.array(owners, object)
+    cluster, unit = getattr(options.get("control"), "cluster", None), options.get("unit")
+    clusters, units = [f"c{k % 2}" for k in range(count)], [f"u{k}" for k in range(count)]
+    for column, names in ((cluster, clusters), (unit, units)):
+        if column is not None:
+            columns[column] = np.array(names + ["odd"] * len(added), object)
+    if path is not None:
+        waves = options["periods"]
+        outcomes = np.stack([columns.pop(f"{path} {t}") for t in range(len(waves))], axis=1)
+        columns = {column: np.repeat(values, len(waves)) for column, values in columns.items()}
+        columns |= {options["time"]: np.tile(waves, len(outcomes)), path: outcomes.ravel()}
     return columns
-
-
-def _ends(domain: Domain) -> list[Any]:
-    if isinstance(domain, Interval):
-        return [domain.lo, domain.hi]
-    if isinstance(domain, Levels):
-        return list(domain.values)
-    return [0.0, 1.0] if domain.labels is None else list(domain.labels)
 
 
 # Results of an audit: a line per query, one line for all queries, and the fit's guarantee.
@@ -535,10 +507,8 @@ class AuditResult(Printed):
             (("Call", self.call), ("Neighbors", self.neighbors.replace("_", "/"))),
             (("Level", f"{self.level:g}"), ("Verdict", self.verdict)),
         )
-        departed = self.departed is not None
-        note = tables.Prose(
-            (f"Given the same answers, {self.departed}." if departed else AUDIT_READING,)
-        )
+        departed = f"Given the same answers, {self.departed}."
+        note = tables.Prose((AUDIT_READING if self.departed is None else departed,))
         heads = ("claimed", "exact", "bound", "trials", "")
         left = (tables.TableColumn(name, "left") for name in ("query", "of"))
         columns = (*left, *map(tables.TableColumn, heads))
@@ -826,48 +796,38 @@ scale."""
 
 _CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}
 
+_ON_LINEAR = {"learner": "private", "base": "linear"}
+
 CASES: Mapping[str, Mapping[str, Any]] = {
-    "private": {"learner": "private", "base": "linear"},
-    "private, off-center": {
-        "learner": "private", "base": "linear", "bounds": {"Y": (99, 100), "X": (0, 1)},
-    },
+    "private": _ON_LINEAR,
+    "private, off-center": {**_ON_LINEAR, "bounds": {"Y": (99, 100), "X": (0, 1)}},
     "trial": {"learner": "private", "formula": "Y ~ T"},
     "clusters": {
         "learner": "private", "formula": "Y ~ T",
         "control": Control(cluster="village", max_cluster_rows=8),
     },
     "weights": {
-        "learner": "private", "base": "linear", "weights": "W",
-        "bounds": {"Y": (0, 1), "X": (0, 1), "W": (0, 4)},
+        **_ON_LINEAR, "weights": "W", "bounds": {"Y": (0, 1), "X": (0, 1), "W": (0, 4)},
     },
     "survival": {
         "learner": "private", "formula": "Surv(Y, D) ~ T", "estimand": "RMST", "horizon": 3,
         "bounds": {"Y": (0, 6), "D": ["no", "yes"]},
     },
-    "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
+    "ATO": {**_ON_LINEAR, "estimand": "ATO"},
     "PLR": {
-        "learner": "private", "base": "linear", "estimand": "PLR",
-        "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]}, "rows": 5,
-    },
-    "dose": {
-        "learner": "private", "base": "linear", "estimand": "PLR",
-        "bounds": {"Y": (0, 1), "X": (0, 1), "T": (0, 1)},
-    },
-    "together": {"learner": "private", "base": "linear", "estimand": [*OVER_ROWS, "RR"]},
-    "several arms": {
-        "learner": "private", "base": "linear",
+        **_ON_LINEAR, "estimand": "PLR", "rows": 5,
         "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]},
     },
-    "LATE": {
-        "learner": "private", "base": "linear", "estimand": "LATE", "formula": "Y ~ T | X | T ~ Z",
+    "dose": {
+        **_ON_LINEAR, "estimand": "PLR", "bounds": {"Y": (0, 1), "X": (0, 1), "T": (0, 1)},
     },
-    "instruments": {
-        "learner": "private", "base": "linear", "estimand": "LATE",
-        "formula": "Y ~ T | X | T ~ Z1 + Z2",
+    "together": {**_ON_LINEAR, "estimand": [*OVER_ROWS, "RR"]},
+    "several arms": {
+        **_ON_LINEAR, "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]},
     },
-    "regression": {
-        "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
-    },
+    "LATE": {**_ON_LINEAR, "estimand": "LATE", "formula": "Y ~ T | X | T ~ Z"},
+    "instruments": {**_ON_LINEAR, "estimand": "LATE", "formula": "Y ~ T | X | T ~ Z1 + Z2"},
+    "regression": {"learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0")},
     "logit": {
         "learner": "logit", "formula": "Y ~ X", "bounds": {"Y": [0, 1], "X": (0, 1)}, "rows": 100,
     },
@@ -958,37 +918,37 @@ def _need(holds: bool, words: str) -> None:
 
 def _law_of_noise() -> str:
     """Test discrete Gaussian and Laplace noise at three scales; scales 10% off must be detected."""
+    from scipy.stats import chisquare, gamma
+
     laws: tuple[Any, ...] = ("gaussian", "laplace")
+    for law, scale in itertools.product(laws, (1.0, 30.0, 1e4)):
+        drawn = drawn_noise(law, scale, CHECK_DRAWS)
+        for tested in (scale, 0.9 * scale, 1.1 * scale):
+            # Probability of a deviation at least as large as seen, if the tested scale is right
+            if law == "laplace" and tested < 10:  # whole numbers: test the probabilities themselves
+                k = np.arange(-60, 61)
+                mass = np.exp(-np.abs(k) / tested)
+                expected = len(drawn) * mass / mass.sum()
+                counts = np.bincount(np.clip(drawn, -60, 60).astype(int) + 60, minlength=121)
+                big = expected >= 10
+                both = counts.astype(float), expected
+                seen, wanted = (np.append(v[big], v[~big].sum()) for v in both)
+                chance = chisquare(seen, wanted).pvalue
+            else:  # Sums of squared normal, and of absolute Laplace numbers, are gamma variables.
+                size = np.abs(drawn) / tested
+                power, shape = (size**2 / 2, 0.5) if law == "gaussian" else (size, 1.0)
+                below = gamma(shape * len(drawn)).cdf(power.sum())
+                chance = 2 * min(below, 1 - below)
+            if tested == scale:
+                right = chance > CHECK_LEVEL
+                _need(right, f"{law} noise does not have the scale {scale:g}")
+            else:
+                noticed = chance < CHECK_LEVEL
+                _need(noticed, f"{law} noise: a scale that is 10% off was not detected")
     for law in laws:
-        for scale in (1.0, 30.0, 1e4):
-            drawn = drawn_noise(law, scale, CHECK_DRAWS)
-            right = _chance(drawn, law, scale) > CHECK_LEVEL
-            _need(right, f"{law} noise does not have the scale {scale:g}")
-            for off in (0.9, 1.1):
-                seen = _chance(drawn, law, off * scale) < CHECK_LEVEL
-                _need(seen, f"{law} noise: a scale that is 10% off was not detected")
         again = drawn_noise(law, 1e12, 2_000)
         _need(len(np.unique(again)) > 1_990, f"{law} noise repeats values")
     return f"2 distributions, scales 1 to 1e4, {CHECK_DRAWS} draws each; 10% off is detected"
-
-
-def _chance(drawn: Any, law: str, scale: float) -> float:
-    """Probability of a deviation from `scale` at least as large as seen, if `scale` is right."""
-    from scipy.stats import chisquare, gamma
-
-    if law == "laplace" and scale < 10:  # on whole numbers, test the probabilities themselves
-        k = np.arange(-60, 61)
-        mass = np.exp(-np.abs(k) / scale)
-        expected = len(drawn) * mass / mass.sum()
-        counts = np.bincount(np.clip(drawn, -60, 60).astype(int) + 60, minlength=121)
-        big = expected >= 10
-        seen, wanted = (np.append(v[big], v[~big].sum()) for v in (counts.astype(float), expected))
-        return float(chisquare(seen, wanted).pvalue)
-    size = np.abs(drawn) / scale
-    # Sums of squared normal numbers, and of absolute Laplace numbers, have a gamma distribution.
-    power, shape = (size**2 / 2, 0.5) if law == "gaussian" else (size, 1.0)
-    below = gamma(shape * len(drawn)).cdf(power.sum())
-    return float(2 * min(below, 1 - below))
 
 
 # -- replay and audits -------------------------------------------------------------------------
@@ -1008,6 +968,21 @@ def _replayed() -> str:
 
 # -- the ledger --------------------------------------------------------------------------------
 
+SELFTEST_CHARGE = accounting.Charge(
+    "selftest", "none", "none", "substitute", 1.0, 1.0, accounting.Cost(1, gdp=True)
+)
+
+
+def _spend(name: int, path: Path, pipe: Any, barrier: Any, charges: int, price: int) -> None:
+    """In a process of its own: charge the ledger, and confirm every charge through the pipe."""
+    ledger = accounting.Ledger.open(path)
+    charge = replace(SELFTEST_CHARGE, cost=accounting.Cost(price, gdp=True))
+    barrier.wait(60)
+    for k in range(charges):
+        with contextlib.suppress(accounting.BudgetExhaustedError):
+            ledger.charge(f"{name}-{k}", [charge])
+            pipe.send_bytes(b"x")
+
 
 def _processes_keep_the_cap() -> str:
     """Four processes start together and request twice the ledger's cap."""
@@ -1015,35 +990,21 @@ def _processes_keep_the_cap() -> str:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
         ledger = accounting.Ledger(path, "selftest", 2.0)
-        barrier, counts = CONTEXT.Barrier(4), CONTEXT.SimpleQueue()
-        arguments = (path, barrier, counts, charges, CAP // parts)
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        arguments = (path, writer, CONTEXT.Barrier(4), charges, CAP // parts)
         children = [
-            CONTEXT.Process(target=_spend, args=(*arguments, k), daemon=True) for k in range(4)
+            CONTEXT.Process(target=_spend, args=(k, *arguments), daemon=True) for k in range(4)
         ]
         for child in children:
             child.start()
-        answered = sum(counts.get() for _ in children)
         for child in children:
             child.join()
+        answered = 0
+        while reader.poll():
+            answered += len(reader.recv_bytes())
         _need(answered == ledger.fits == parts, f"{answered} of {parts} charges accepted")
         ledger.verify()
     return f"4 processes, {4 * charges} charges, cap {parts}: {answered} accepted"
-
-
-def _selftest_charge(rho: int) -> accounting.Charge:
-    cost = accounting.Cost(rho, gdp=True)
-    return accounting.Charge("selftest", "none", "none", "substitute", 1.0, 1.0, cost)
-
-
-def _spend(path: Path, barrier: Any, counts: Any, charges: int, price: int, name: int) -> None:
-    ledger = accounting.Ledger.open(path)
-    barrier.wait(60)
-    answered = 0
-    for k in range(charges):
-        with contextlib.suppress(accounting.BudgetExhaustedError):
-            ledger.charge(f"{name}-{k}", [_selftest_charge(price)])
-            answered += 1
-    counts.put(answered)
 
 
 def _kills_lose_nothing() -> str:
@@ -1055,7 +1016,8 @@ def _kills_lose_nothing() -> str:
         for number in range(kills):
             before = ledger.fits
             reader, writer = CONTEXT.Pipe(duplex=False)
-            child = CONTEXT.Process(target=_spend_on, args=(path, writer, number), daemon=True)
+            arguments = (number, path, writer, CONTEXT.Barrier(1), 100_000, 1)
+            child = CONTEXT.Process(target=_spend, args=arguments, daemon=True)
             child.start()
             writer.close()
             answered = len(reader.recv_bytes())
@@ -1071,13 +1033,6 @@ def _kills_lose_nothing() -> str:
     return f"{kills} kills, {charged + before} charges: none lost"
 
 
-def _spend_on(path: Path, pipe: Any, name: int) -> None:
-    ledger = accounting.Ledger.open(path)
-    for k in range(100_000):
-        ledger.charge(f"{name}-{k}", [_selftest_charge(1)])
-        pipe.send_bytes(b"x")
-
-
 def _changes_are_noticed() -> str:
     """A ledger that was changed, truncated, rolled back or lost its head must refuse everything."""
     changes = ("edit", "truncate", "roll back", "lose head", "delete")
@@ -1085,7 +1040,7 @@ def _changes_are_noticed() -> str:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "study.db"
             ledger = accounting.Ledger(path, "selftest", 2.0)
-            ledger.charge("first", [_selftest_charge(10)])
+            ledger.charge("first", [SELFTEST_CHARGE])
             if change == "edit":
                 with contextlib.closing(sqlite3.connect(path)) as connection, connection:
                     connection.execute("DROP TRIGGER charges_no_UPDATE")
@@ -1094,7 +1049,7 @@ def _changes_are_noticed() -> str:
                 path.write_bytes(path.read_bytes()[:-2_000])
             elif change == "roll back":
                 old = shutil.copy2(path, path.with_name("old"))
-                ledger.charge("second", [_selftest_charge(10)])
+                ledger.charge("second", [SELFTEST_CHARGE])
                 shutil.copy2(old, path)
             else:
                 lost = path.with_name(path.name + ".head") if change == "lose head" else path

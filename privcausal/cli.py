@@ -25,7 +25,6 @@ from privcausal.prices import at_least, at_most
 
 if TYPE_CHECKING:
     from privcausal.request.schema import Schema
-    from privcausal.results import AteResult, CateResult
 
 FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET, REFUTED = 0, 1, 2, 3, 4
 
@@ -158,14 +157,10 @@ def _demo(chosen: argparse.Namespace) -> None:
     import privcausal as pc
 
     study = pc.datasets.clinic(chosen.rows)
-    fit = pc.privcate(
-        study.formula,
-        study.frame,
-        eps=chosen.eps,
-        bounds=study.bounds,
-        groups=["ward", "age >= 65"],
-    )
-    _hand_over(fit, "text", full=False, report=chosen.out)
+    more = {"eps": chosen.eps, "bounds": study.bounds, "groups": ["ward", "age >= 65"]}
+    fit = pc.privcate(study.formula, study.frame, **more)
+    _write(fit.report, chosen.out, "report")
+    print(fit)
     _say(f"The data are simulated. The true average effect is {study.ate:.2f}.")
 
 
@@ -179,17 +174,15 @@ def _fit(chosen: argparse.Namespace) -> None:
     data: Any = chosen.data
     if data.suffix.lower() not in (".parquet", ".dta", ".sav", ".rds"):  # the call opens these
         data = read_file(data)
-    call = getattr(pc, task)
-    progress = sys.stderr.isatty() if chosen.progress is None else chosen.progress
-    fit = call(
-        formula,
-        data,
-        bounds=schema,
-        ledger=Ledger(**ledger) if ledger else None,
-        progress=progress,
-        **options,
-    )
-    _hand_over(fit, chosen.summary, full=chosen.full, report=chosen.report, save=chosen.save)
+    options["progress"] = sys.stderr.isatty() if chosen.progress is None else chosen.progress
+    options |= {"bounds": schema, "ledger": Ledger(**ledger) if ledger else None}
+    fit = getattr(pc, task)(formula, data, **options)
+    with ExitStack() as steps:  # the budget is spent, so later steps run even if one fails
+        steps.callback(_print_summary, fit, chosen.summary, full=chosen.full)
+        if chosen.report is not None:
+            steps.callback(_write, fit.report, chosen.report, "report")
+        if chosen.save is not None:
+            steps.callback(_write, fit.save, chosen.save, "fit")
 
 
 def _plan(chosen: argparse.Namespace) -> None:
@@ -214,17 +207,10 @@ def _plan(chosen: argparse.Namespace) -> None:
     # With a half-width and n, the command computes eps, so the eps of the spec file is not used.
     if chosen.eps is not None or (chosen.width is not None and chosen.n is not None):
         eps = chosen.eps
-    plan = pc.plan(
-        formula,
-        n=chosen.n,
-        eps=eps,
-        width=chosen.width,
-        bounds=schema,
-        outcome_sd=chosen.outcome_sd,
-        r2=chosen.r2,
-        treated=chosen.treated,
-        **options,
-    )
+    assumed = {
+        name: getattr(chosen, name) for name in ("n", "width", "outcome_sd", "r2", "treated")
+    }
+    plan = pc.plan(formula, eps=eps, bounds=schema, **assumed, **options)
     _print_summary(plan, chosen.summary)
     path = ledger_options.get("path")
     # Opening a ledger that does not exist would create it.
@@ -271,7 +257,7 @@ def _ledger(chosen: argparse.Namespace) -> None:
         print(ledger.history.to_csv(index=False), end="")
         _say(report)
     else:
-        print(str(ledger_summary(ledger)))
+        print(ledger_summary(ledger))
 
 
 def _audit(chosen: argparse.Namespace) -> int:
@@ -301,22 +287,6 @@ def _selftest(_: argparse.Namespace) -> int:
         holds &= passes
     print("All checks passed." if holds else "SOME CHECKS FAILED.")
     return FINE if holds else REFUTED
-
-
-def _hand_over(
-    fit: AteResult | CateResult,
-    style: str,
-    *,
-    full: bool,
-    report: Path | None,
-    save: Path | None = None,
-) -> None:
-    with ExitStack() as steps:  # the budget is spent, so later steps run even if one fails
-        steps.callback(_print_summary, fit, style, full=full)
-        if report is not None:
-            steps.callback(_write, fit.report, report, "report")
-        if save is not None:
-            steps.callback(_write, fit.save, save, "fit")
 
 
 def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
@@ -430,9 +400,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
         _fit, "run the fit that a spec file describes",
         {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _FIT_HELP}, {
         "spec": {"type": _input, "help": "TOML file; see below"},
-        "data": {
-            "type": _input, "help": "a .parquet, .feather, .csv, .dta, .sav or .rds file",
-        },
+        "data": {"type": _input, "help": "a .parquet, .feather, .csv, .dta, .sav or .rds file"},
         "--report": {"type": _page, "metavar": "HTML", "help": "write a report to this file"},
         "--save": {"type": _output, "metavar": "JSON", "help": "save the fit to this file"},
         "--summary": _SUMMARY,
@@ -467,9 +435,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
             "type": float, "default": 0.5,
             "help": "share of rows that are treated (default: 0.5)",
         },
-        "--plot": {
-            "type": _output, "metavar": "PNG", "help": "plot half-width against eps and n",
-        },
+        "--plot": {"type": _output, "metavar": "PNG", "help": "plot half-width against eps and n"},
         "--summary": _SUMMARY,
     }),
     "report": (_report, "write the HTML report of a saved fit", {
@@ -506,12 +472,8 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
             "type": _input, "nargs": "?",
             "help": "TOML file; see privcausal fit --help (default: audit all kinds of releases)",
         },
-        "--trials": {
-            "type": int, "default": 10_000, "help": "draws per table (default: 10000)",
-        },
-        "--level": {
-            "type": float, "default": 1e-3, "help": "false alarm rate (default: 0.001)",
-        },
+        "--trials": {"type": int, "default": 10_000, "help": "draws per table (default: 10000)"},
+        "--level": {"type": float, "default": 1e-3, "help": "false alarm rate (default: 0.001)"},
         "--fits": {"action": "store_true", "help": "draw whole fits instead of single queries"},
         "--summary": _SUMMARY,
     }),

@@ -116,7 +116,7 @@ def _draw(
     rng: np.random.Generator,
     X: Matrix,
     surface: Callable[..., Surface],
-    noise: Callable[[], Vector],
+    noise: Callable[[], Any],
     *,
     ate: float,
     x: Sequence[tuple[float, float]],
@@ -164,16 +164,14 @@ def sigmoid(z: Vector) -> Vector:
 
 # The authors' notebook draws m = np.random.RandomState(1).uniform(-1, 1, (12, 12)) and takes
 # (m @ m.T)[:6, :6]. The paper says only "a random data generator".
-_COVARIANCE = np.array(
-    [
-        [3.2426, 2.0518, 1.4371, -0.1294, 1.6740, -0.4711],
-        [2.0518, 4.3800, 1.8209, 0.1913, 0.8282, -0.0652],
-        [1.4371, 1.8209, 5.5328, 0.8708, -0.2447, 0.8849],
-        [-0.1294, 0.1913, 0.8708, 4.9741, -0.9175, -1.6082],
-        [1.6740, 0.8282, -0.2447, -0.9175, 3.8431, 0.3469],
-        [-0.4711, -0.0652, 0.8849, -1.6082, 0.3469, 3.7635],
-    ]
-)
+_COVARIANCE = np.array([
+    [3.2426, 2.0518, 1.4371, -0.1294, 1.6740, -0.4711],
+    [2.0518, 4.3800, 1.8209, 0.1913, 0.8282, -0.0652],
+    [1.4371, 1.8209, 5.5328, 0.8708, -0.2447, 0.8849],
+    [-0.1294, 0.1913, 0.8708, 4.9741, -0.9175, -1.6082],
+    [1.6740, 0.8282, -0.2447, -0.9175, 3.8431, 0.3469],
+    [-0.4711, -0.0652, 0.8849, -1.6082, 0.3469, 3.7635],
+])  # fmt: skip
 _CODE_ROOT = np.linalg.cholesky(_COVARIANCE)
 # Rows are scaled to length 1. All variances are 1, and the limit 3.5 fits B to E.
 _ROOT = _CODE_ROOT / np.linalg.norm(_CODE_ROOT, axis=1, keepdims=True)
@@ -333,18 +331,10 @@ def _oprescu(
     halved: bool = False,
 ) -> Study:
     """Draw p uniform covariates, T of `_threshold`, and noise ~ U(-1, 1)."""
-    rng = generator(n, seed)
-    return _draw(
-        name,
-        rng,
-        rng.uniform(0.0, 1.0, (n, p)),
-        partial(_threshold, wave=wave, **coefficients),
-        lambda: rng.uniform(-1.0, 1.0, n),
-        ate=1.0 if wave is None else _ATE_WAVE,
-        x=[(0.0, 1.0)] * p,
-        y=y,
-        halved=halved,
-    )
+    rng, ate = generator(n, seed), 1.0 if wave is None else _ATE_WAVE
+    X, noise = rng.uniform(0.0, 1.0, (n, p)), partial(rng.uniform, -1.0, 1.0, n)
+    surface = partial(_threshold, wave=wave, **coefficients)
+    return _draw(name, rng, X, surface, noise, ate=ate, x=[(0.0, 1.0)] * p, y=y, halved=halved)
 
 
 # Y is bounded. The limits are its range, rounded outward to whole numbers. theta lies in
@@ -413,16 +403,8 @@ def betlei_sine(n: int = 20_000, seed: int = 0, sigma: float = 1.0) -> Study:
     if not sigma >= 0.0:
         raise DataError(f"sigma={sigma} is not a standard deviation. It must be at least 0.")
     y, rng = 1.0 + 3.0 * sigma, generator(n, seed)
-    return _draw(
-        "betlei-sine",
-        rng,
-        rng.uniform(-1.0, 1.0, (n, 1)),
-        _sine,
-        lambda: sigma * rng.standard_normal(n),
-        ate=0.0,
-        x=[(-1.0, 1.0)],
-        y=(-y, y),
-    )
+    X, noise = rng.uniform(-1.0, 1.0, (n, 1)), partial(rng.normal, 0.0, sigma, n)
+    return _draw("betlei-sine", rng, X, _sine, noise, ate=0.0, x=[(-1.0, 1.0)], y=(-y, y))
 
 
 __all__ = [

@@ -179,19 +179,11 @@ def refuse_arguments(
     keys: Sequence[str],
     moved: Mapping[str, str] = {},  # not modified
 ) -> None:
-    """Refuse unknown keywords, and the absence of a required argument.
+    """Refuse unknown keywords, and the absence of a required argument, by a `CapabilityError`.
 
-    Parameters
-    ----------
-    positional : int
-        Number of positional arguments. Positional arguments and the values of `keys` may be rows,
-        and a traceback would keep them in its variables. The caller therefore does not pass them.
-    moved : mapping
-        Unknown keyword to the advice shown for it. `SWAPS` holds the keywords of other packages.
-
-    Raises
-    ------
-    CapabilityError
+    `positional` is the number of positional arguments. These and the values of `keys` may be rows,
+    and a traceback would keep them in its variables. The caller therefore does not pass them.
+    `moved` maps an unknown keyword to its advice. `SWAPS` holds the keywords of other packages.
     """
     for key in keys:
         if key not in parameters:

@@ -40,6 +40,7 @@ from privcausal.typing import Frame, Neighbors
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
+    from privcausal.request.request import Options
 
 __all__ = ["adum", "dpcate", "dpebm", "private", "tm", "two_stage"]
 
@@ -89,18 +90,10 @@ def private(
         control = Control(
             "full" if isinstance(chosen, bases.Sklearn) else "disjoint", propensity_clip, shares
         )
-        request = request_of(
-            parse(formula, source),
-            bounds,
-            eps,
-            delta,
-            Trust(),
-            control,
-            estimand="ATE",
-            propensity=propensity,
-            mode="paper",
-            below_minimum=below_minimum,
-        )
+        options: Options = {"propensity": propensity, "below_minimum": below_minimum}
+        options |= {"estimand": "ATE", "mode": "paper"}
+        parsed = parse(formula, source)
+        request = request_of(parsed, bounds, eps, delta, Trust(), control, **options)
         return run(Published(), chosen, source, request, ledger, AteResult, progress)
 
 
@@ -199,16 +192,10 @@ def two_stage(
             "learner must be a pc.learners.TwoStage(...), which holds estimators."
         )
     with vault.open_source(data) as source:
-        request = request_of(
-            parse(formula, source),
-            bounds,
-            eps,
-            delta,
-            Trust(neighbors),
-            Control(propensity_clip=propensity_clip),
-            propensity=propensity,
-            mode="paper",
-        )
+        parsed, trust = parse(formula, source), Trust(neighbors)
+        options: Options = {"propensity": propensity, "mode": "paper"}
+        control = Control(propensity_clip=propensity_clip)
+        request = request_of(parsed, bounds, eps, delta, trust, control, **options)
         # The fit does not use a base.
         return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)
 
@@ -270,21 +257,15 @@ def dpcate(
     """
     with vault.open_source(data) as source:
         parsed, chosen = parse(formula, source), base_of(base)
-        split: Literal["full", "disjoint"] = (
-            "full" if isinstance(chosen, bases.Given) else "disjoint"
-        )
-        request = request_of(
-            parsed,
-            bounds,
-            eps,
-            delta,
-            Trust(),
-            Control(split, propensity_clip),
-            propensity=propensity,
-            mode="paper",
-            below_minimum=below_minimum,
-            queries=None if queries is None else declare_queries(queries, parsed.effect_variables),
-        )
+        split: Literal["full", "disjoint"] = "disjoint"
+        if isinstance(chosen, bases.Given):
+            split = "full"
+        control = Control(split, propensity_clip)
+        options: Options = {"propensity": propensity, "below_minimum": below_minimum}
+        options["mode"] = "paper"
+        if queries is not None:
+            options["queries"] = declare_queries(queries, parsed.effect_variables)
+        request = request_of(parsed, bounds, eps, delta, Trust(), control, **options)
         learner = PublishedDPCATE(weight, second, noise, epochs, damping)
         return run(learner, chosen, source, request, ledger, CateResult, progress)
 

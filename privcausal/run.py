@@ -36,15 +36,7 @@ from privcausal.request import checks
 from privcausal.request.checks import first_names
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
-from privcausal.request.request import (
-    Budget,
-    Clusters,
-    Control,
-    Options,
-    Request,
-    Trust,
-    followed,
-)
+from privcausal.request.request import Budget, Clusters, Control, Options, Request, Trust, followed
 from privcausal.request.schema import Interval, Levels, Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.base import written_call
@@ -178,18 +170,11 @@ def request_of(
     several = isinstance(domain, Levels) and len(domain.values) > 2
     if options.get("estimand") == "PLR" and not (several or isinstance(domain, Interval)):
         options["estimand"] = "ATO"  # the same number: the slope of two arms (Angrist 1998)
-    request = Request(
-        formula,
-        schema,
-        Budget(eps, delta, dict(control.shares or {})),
-        trust,
-        clip=control.propensity_clip,
-        split=control.split,
-        tails=control.tails,
-        cov_type=control.cov_type,
-        cluster=Clusters.of(control.cluster, control.max_cluster_rows),
-        **options,
-    )
+    budget = Budget(eps, delta, dict(control.shares or {}))
+    settings: dict[str, Any] = {"clip": control.propensity_clip, "split": control.split}
+    settings |= {"tails": control.tails, "cov_type": control.cov_type}
+    settings["cluster"] = Clusters.of(control.cluster, control.max_cluster_rows)
+    request = Request(formula, schema, budget, trust, **settings, **options)
     checks.check_request(request)
     return request
 
@@ -254,7 +239,7 @@ def run(
                 stopped = type(error), str(error)
     if stopped is not None:  # raised here, so that it does not keep the first error as context
         error_type, text = stopped
-        left, whole = opened.unspent, plan.rho or plan.epsilon
+        left, whole = opened.unspent.values(), plan.rho or plan.epsilon
         used = whole - sum(stage.charged if plan.rho else stage.epsilon for stage in left)
         text += f" The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} "
         text += f"stages, with {used / whole:.0%} of its budget."
@@ -331,13 +316,10 @@ def _with_plan(
         )
     except errors.PrivcausalError:  # no plan can be made, so return the refusal unchanged
         return refused
-    return accounting.BudgetExhaustedError(
-        f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
-        f"{smaller} ({now} at eps={as_typed(eps)}) in about 80% of fits.",
-        refused.requested,
-        refused.remaining,
-        refused.payable,
-    )
+    text = f"{refused} At eps={as_typed(left)} the planned 95% half-width is {smaller} ({now} at "
+    text += f"eps={as_typed(eps)}) in about 80% of fits."
+    amounts = refused.requested, refused.remaining, refused.payable
+    return accounting.BudgetExhaustedError(text, *amounts)
 
 
 # -- the progress bar ------------------------------------------------------------------------------
@@ -354,12 +336,8 @@ Tell = Callable[[str, float | None, str], None]
 def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
     """Yield a function that reports each stage and the share of its rows or rounds done.
 
-    Yields None if no bar is shown.
-
-    Parameters
-    ----------
-    names : sequence of str
-        All planned stages. A stage that turns out to be unnecessary is skipped.
+    Yields None if no bar is shown. `names` are all planned stages. A stage that turns out to be
+    unnecessary is skipped.
     """
     if not shown:
         yield None

@@ -139,12 +139,17 @@ def unspent(tmp_path: Path) -> Iterator[Any]:
     assert ledger.history.empty
 
 
-LIMITS = {
-    "BATCH": "vault.passes",
-    "KEEP_HELD": "vault.passes",
-    "KEEP_ROWS": "vault.passes",
-    "KEEP_VALUES": "vault.passes",
-    "THREADS": "vault.passes",
+@pytest.fixture
+def charged(tmp_path: Path) -> Iterator[Any]:
+    """A ledger that a test must charge."""
+    ledger = pc.Ledger(tmp_path / "charged.db", "study", eps=5)
+    yield ledger
+    assert ledger.fits > 0
+    assert not ledger.history.empty
+
+
+PASSES = ("BATCH", "KEEP_HELD", "KEEP_ROWS", "KEEP_VALUES", "THREADS")
+LIMITS = dict.fromkeys(PASSES, "vault.passes") | {
     "SAFE_BLOCKS": "vault.exit",
     "STREAM": "vault.sources.stored",
     "LARGEST_RELEASE": "request.plan",

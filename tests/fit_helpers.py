@@ -9,9 +9,10 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 import privcausal as pc
-from privcausal.testing import seeded_noise, zero_noise
+from privcausal.testing import Call, recorded, seeded_noise, zero_noise
 
 
 def seedable(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,6 +47,27 @@ def made_again(fit: Any, data: Any, **noise: Any) -> Any:
 def view_of(fit: Any) -> Any:
     """What its summary and its report are made from."""
     return fit._view()
+
+
+@contextmanager
+def refused(error: Any, words: str, *secrets: Any) -> Iterator[pytest.ExceptionInfo[Any]]:
+    """The block raises the error in these words, with no other behind it and without secrets."""
+    with pytest.raises(error, match=words) as caught:
+        yield caught
+    # a foreign exception on ours would carry a foreign message into a traceback
+    assert caught.value.__context__ is caught.value.__cause__ is None
+    assert not [each for each in secrets if str(each) in str(caught.value)]
+
+
+def replayed(
+    run: Callable[[Any], Any], one: Any, two: Any, seed: int = 5
+) -> tuple[Any, Any, list[tuple[Call, Call]]]:
+    """What runs on two tables return, the second with the first one's answers, and all queries."""
+    with recorded(seed) as first:
+        before = run(one)
+    with recorded(seed, first.calls) as again:
+        after = run(two)
+    return before, after, list(zip(first.calls, again.calls, strict=True))
 
 
 @contextmanager

@@ -73,18 +73,10 @@ def test_wrong_calls_are_refused_before_anything_is_spent(name: str, ledger: Any
 def first() -> dict[str, Any]:
     """What a new user has at hand."""
     rng, n = np.random.default_rng(0), 200
-    df = pd.DataFrame(
-        {
-            "Y": rng.random(n),
-            "T": rng.integers(0, 2, n),
-            "age": rng.uniform(18, 95, n),
-            "ward": pd.array(rng.choice(["a", "b", "c"], n), TEXT),
-            "arm": rng.choice(["no", "yes"], n),
-            "id": np.arange(n) // 2,
-            "date": pd.Timestamp("2020-01-01"),
-            "post": np.arange(n) % 2,
-        }
-    )
+    columns = {"Y": rng.random(n), "T": rng.integers(0, 2, n), "age": rng.uniform(18, 95, n)}
+    columns["ward"] = pd.array(rng.choice(["a", "b", "c"], n), TEXT)
+    columns |= {"arm": rng.choice(["no", "yes"], n), "id": np.arange(n) // 2}
+    df = pd.DataFrame(columns | {"date": pd.Timestamp("2020-01-01"), "post": np.arange(n) % 2})
     bounds = {"Y": (0, 1), "age": (18, 95), "ward": ["a", "b", "c"]}
     fit = pc.private("Y ~ T | age", df, bounds=bounds)
     cate = pc.privcate("Y ~ T | age", df, bounds=bounds)
@@ -110,10 +102,8 @@ def test_a_first_mistake_is_answered_by_what_to_write(
 def told_first(formula: str, data: Any, tmp_path: Path, **options: Any) -> list[str]:
     """Warnings of a fit that a ledger refuses: they came before anything was charged."""
     ledger = pc.Ledger(tmp_path / "small.db", "study", eps=0.1)
-    with (
-        pytest.warns(PrivcausalWarning) as seen,
-        pytest.raises(BudgetError, match="Not enough budget"),
-    ):
+    too_much = pytest.raises(BudgetError, match="Not enough budget")
+    with pytest.warns(PrivcausalWarning) as seen, too_much:
         pc.private(formula, data, ledger=ledger, **options)
     assert ledger.history.empty
     assert all(warning.filename == __file__ for warning in seen)
@@ -141,14 +131,10 @@ def test_a_dot_names_what_it_takes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_told_first_is_the_same_for_all_rows(tmp_path: Path) -> None:
     """Of column names, types and the call: rows have no part in it."""
-    options = {"bounds": {"Y": (0, 1)}}
-    said = [
-        told_first("Y ~ T | .", pd.concat([frame] * 20).reset_index(drop=True), tmp_path, **options)
-        for frame in (
-            one.drop(columns=["day", "arm", "pid"])
-            for one in (study(), study(Y=1.0, T=0, X1=3.0, P=0.0, G="z"))
-        )
-    ]
+    said = []
+    for frame in (study(), study(Y=1.0, T=0, X1=3.0, P=0.0, G="z")):
+        rows = pd.concat([frame.drop(columns=["day", "arm", "pid"])] * 20, ignore_index=True)
+        said.append(told_first("Y ~ T | .", rows, tmp_path, bounds={"Y": (0, 1)}))
     assert said[0] == said[1]
     assert len(said[0]) == 2
     assert all(len(textwrap.wrap(text, 80)) <= 3 for text in said[0])
@@ -348,10 +334,9 @@ def test_few_rows_and_hardly_any_noise() -> None:
         (174623135, 30, "crossfit", 300.0, FORMULA),
         (147626592, 59, "crossfit", 5000.0, "Y ~ T | C(G)*X1"),
     ):
+        options = {"learner": "s", "control": pc.Control(split=split), "eps": eps}
         with testing.seeded_noise(seed):
-            fit = cate(formula, usable(n), learner="s", control=pc.Control(split=split), eps=eps)(
-                None
-            )
+            fit = cate(formula, usable(n), **options)(None)
         assert str(fit)
 
 

@@ -187,9 +187,8 @@ def test_the_trial_has_the_textbook_sampling_error():
 def test_the_range_is_wider_unless_the_outcome_is_stated():
     told, guessed = small(n=4000), small(n=4000, outcome_sd=None)
     assert list(told.table.columns) == list(guessed.table.columns) == COLUMNS
-    assert (
-        told.planner.ends[1] / told.planner.ends[0] < guessed.table[TO][0] / guessed.table[FROM][0]
-    )
+    low, high = told.planner.ends
+    assert high / low < guessed.table[TO][0] / guessed.table[FROM][0]
     assert "give outcome_sd= or, better, like=" in " ".join(str(guessed).split())
     assert "give outcome_sd=" not in " ".join(str(told).split())
     assert (guessed.table[FROM] < guessed.table[TO]).all()
@@ -220,11 +219,8 @@ MONOTONE: list[dict[str, Any]] = [
     {"learner": "adum", "bounds": {"Y": (0, 10), "X": [0, 1]}},
     {"formula": "Y ~ X + C(Z)", "learner": "regress"},
     {"bounds": None},
-    {
-        "estimand": "LATE",
-        "formula": "Y ~ T | X | T ~ Z",
-        "bounds": {**SMALL["bounds"], "Z": [0, 1]},
-    },
+    {"estimand": "LATE", "formula": "Y ~ T | X | T ~ Z"}
+    | {"bounds": {**SMALL["bounds"], "Z": [0, 1]}},
     {"neighbors": "add_remove", "unit": "pid", "max_rows": 3},
 ]
 
@@ -414,9 +410,8 @@ def test_a_planned_pattern_is_one_sd_and_its_mirror_undoes_it():
     assert ((one + other) / 2 == 0.5 * exact).all()
     alone = NoiseQuery("count", np.ones(1), 1.0, 500.0)
     assert simulation.Typical(2.0, 1.0).with_noise(np.array([100]), alone) == 200
-    signs = simulation.Typical(1.0, 1.0).with_noise(
-        np.zeros(10_000, np.int64), NoiseQuery("sums", np.ones(10_000), 1.0, 1.0)
-    )
+    many = NoiseQuery("sums", np.ones(10_000), 1.0, 1.0)
+    signs = simulation.Typical(1.0, 1.0).with_noise(np.zeros(10_000, np.int64), many)
     assert (np.abs(signs) == 1).all()
     assert abs(signs.mean()) < 0.05
     assert abs((signs[1:] * signs[:-1]).mean()) < 0.05
@@ -485,9 +480,8 @@ def test_public_rows_are_resampled():
     assert own["X"].between(0.4, 0.5).all()
     assert own["Y"].std() == pytest.approx(3.0, rel=0.02)
     assert abs(np.corrcoef(own["X"], own["Y"])[0, 1]) > 0.2  # invented outcomes depend on them
-    knows = [
-        assume(asked, **more).scale_source for more in ({}, {"outcome_sd": 3.0}, {"like": PUBLIC})
-    ]
+    given = {}, {"outcome_sd": 3.0}, {"like": PUBLIC}
+    knows = [assume(asked, **more).scale_source for more in given]
     assert knows == ["bounds", "outcome_sd", "like"]
     assert assume(asked, like=PUBLIC[["X"]]).scale_source == "bounds"
 

@@ -14,23 +14,16 @@ import privcausal
 import privcausal.estimators
 from privcausal.vault import queries as mechanisms
 
-TEXT = (Path(__file__).parents[1] / "vignettes" / "reference" / "api.md").read_text(
-    encoding="utf-8"
-)
+PAGE = Path(__file__).parents[1] / "vignettes" / "reference" / "api.md"
+TEXT = PAGE.read_text(encoding="utf-8")
 SHOWN = set(re.findall(r"auto(?:class|function|module):: ([\w.]+)", TEXT))
 WHOLE = ("privcausal.errors", "privcausal.datasets", "privcausal.paper", "privcausal.testing")
 """Modules that are shown with their members."""
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    modules = {
-        "learners",
-        "bases",
-        "datasets",
-        "errors",
-        "paper",
-        "testing",
-    }  # shown by their contents
+    # shown by their contents
+    modules = {"learners", "bases", "datasets", "errors", "paper", "testing"}
     errors = {name for name in privcausal.__all__ if hasattr(privcausal.errors, name)}
     wanted = set(privcausal.__all__) - modules - errors - {"__version__"}
     assert wanted <= SHOWN

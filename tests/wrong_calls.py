@@ -88,18 +88,10 @@ def told(error: BaseException | None) -> str:
 @cache
 def _study() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "Y": rng.random(N),
-            "T": rng.integers(0, 2, N),
-            "X1": rng.uniform(0, 10, N),
-            "G": rng.choice(["a", "b"], N),
-            "P": rng.uniform(0.3, 0.6, N),
-            "arm": rng.choice(["no", "yes"], N),
-            "pid": [f"id{i // 2}" for i in range(N)],
-            "day": pd.Timestamp("2020-01-01"),
-        }
-    )
+    columns = {"Y": rng.random(N), "T": rng.integers(0, 2, N), "X1": rng.uniform(0, 10, N)}
+    columns |= {"G": rng.choice(["a", "b"], N), "P": rng.uniform(0.3, 0.6, N)}
+    columns |= {"arm": rng.choice(["no", "yes"], N), "pid": [f"id{i // 2}" for i in range(N)]}
+    frame = pd.DataFrame(columns | {"day": pd.Timestamp("2020-01-01")})
     frame.loc[7, ["Y", "X1", "P"]] = CANARY
     frame.loc[7, ["G", "arm", "pid"]] = RARE
     return frame

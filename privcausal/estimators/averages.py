@@ -24,7 +24,6 @@ from scipy.stats import norm
 from privcausal import vault
 from privcausal.accounting.price import Release
 from privcausal.estimators import budget, first_stages
-from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, bias_weight
 from privcausal.estimators.first_stages import FitState
@@ -43,7 +42,6 @@ from privcausal.inference.ranges import outcome_edges
 from privcausal.inference.regression import Remainder
 from privcausal.request.formula import ATE_TERM, ResultTerm, partitions
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import ClusterSquares, CutScore, Influence, Outcome, ScoreVector, Transform
@@ -63,47 +61,20 @@ class EffectCentre(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The score and the mass to sum for an average effect.
+    """The score and the mass to sum for an average effect."""
 
-    Attributes
-    ----------
-    centre : float
-        c, in units of the outcome.
-    score : Transform
-        Score of each row, from the nuisances of its own fold.
-    mass : Transform or None
-        Mass of each row, near 1 on average. None means that each row counts as 1.
-    extremes : Extremes
-        Largest possible scores.
-    mass_spread : float
-        Prior sd of the mean mass around 1, without survey weights.
-    doubt : float
-        Sd of the first effect if the propensity is known; 0 otherwise (`cuts.score_cut`).
-    own_mass : bool
-        Whether the estimand gives rows unequal masses, as the ATT and the ATO do.
-    weighted : bool
-        Whether rows have survey weights.
-    pilot : EffectCentre or None
-        Center of the scores for the slopes.
-    arm : int
-        The arm that counts as treated.
-    """
-
-    centre: float
-    score: Transform
-    mass: Transform | None
-    extremes: cuts_of.Extremes
-    mass_spread: float = PRIORS.balance_sd
-    own_mass: bool = False
+    centre: float  # c, in units of the outcome
+    score: Transform  # Of each row, from the nuisances of its own fold
+    mass: Transform | None  # Near 1 on average; None means that each row counts as 1
+    extremes: cuts_of.Extremes  # Largest possible scores
+    mass_spread: float = PRIORS.balance_sd  # Prior sd of the mean mass around 1, without weights
+    own_mass: bool = False  # Whether rows have unequal masses, as of the ATT and the ATO
+    # Sd of the first effect if the propensity is known; 0 otherwise (`cuts.score_cut`)
     doubt: float = 0.0
-    weighted: bool = False
-    pilot: EffectCentre | None = None
-    arm: int = 1
-
-    @property
-    def group_masses(self) -> bool:
-        """Whether groups are weighted by their own mass. If False, they are weighted by rows."""
-        return self.own_mass or self.weighted
+    weighted: bool = False  # Whether rows have survey weights
+    pilot: EffectCentre | None = None  # Center of the scores for the slopes
+    arm: int = 1  # The arm that counts as treated
+    group_masses: bool = False  # Whether groups are weighted by their own mass, and not by rows
 
 
 def average_target(
@@ -136,7 +107,8 @@ def average_target(
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
     line = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
-    scores = [vault.Aipw(n, state.outcome, state.clip, line, line.bound) for n in nuisances]
+    reach = abs(line.offset) + float(np.abs(slopes).sum())  # the largest |line|
+    scores = [vault.Aipw(n, state.outcome, state.clip, line, reach) for n in nuisances]
     coef = np.r_[line.offset, slopes / state.regressors.alpha]
     pilot = EffectCentre(by_fold(scores), coef)
     # both kinds of scores are clipped at the same thresholds, so the span has the ends of both
@@ -202,7 +174,8 @@ def _target(
         np.clip((np.stack(means) - outcome.lo) / width, 0.0, 1.0),
     )
     score = by_fold(scores)
-    return Target(centre, score, mass, extremes, weighted=law is not None)
+    weighted = law is not None
+    return Target(centre, score, mass, extremes, weighted=weighted, group_masses=weighted)
 
 
 def _ends(score: Score, rows: Rows, outcome: Outcome) -> Matrix:
@@ -237,30 +210,13 @@ STAGES: Keys = (
 AVERAGE_RANGE = StageKey("average", "outcome range")
 
 
-def with_meat(request: Request, _: object = None) -> bool:
-    """Whether the sandwich is requested. Only an average released alone has slopes, so has meat."""
-    return request.cov_type == "HC0" and not request.arms
-
-
-def _sized(request: Request, base: PrivateBase) -> bool:
-    """The sizes of a binary outcome's scores are known, unless rows have survey weights."""
-    return budget.wide(request, base) or request.weights is not None
-
-
-def size_steps(
-    key: StageKey, weight: float | Callable[[Request], float], *when: budget.When
-) -> tuple[Step, Step]:
-    """The sizes of scores, or only the counts of the arms, to check a known propensity."""
-    return Step(key, weight, (_sized, *when)), Step(
-        key, 0.01, (lambda request, base: not _sized(request, base), budget.known_propensity, *when)
-    )
-
-
 AVERAGE_STEPS = (
-    *size_steps(STAGES[0], 0.12),
-    Step(AVERAGE_RANGE, 0.08, (budget.wide,), outcome_edges),
+    # the sizes of scores, or only the counts of the arms, to check a known propensity
+    Step(STAGES[0], 0.12, ("sized",)),
+    Step(STAGES[0], 0.01, ("not sized", "known propensity")),
+    Step(AVERAGE_RANGE, 0.08, ("wide",), outcome_edges),
     Step(STAGES[1], 0.66),
-    Step(STAGES[2], 0.14, (with_meat,)),
+    Step(STAGES[2], 0.14, ("sandwich",)),
 )
 """The averages of a learner of tau(x)."""
 
@@ -393,18 +349,39 @@ def _chosen(
     """Positions of the components, in the vector's order, and thresholds of averages and noise.
 
     Each component has its own threshold; other averages combine the biases of their components.
+    Thresholds follow from the sizes of each score by arm, but not for a binary outcome or scores of
+    survival times. If the propensity is known, the histograms of sizes count the arms too. These
+    outcomes then need only these counts.
     """
     # the averages whose scores are entries of the vector
     entries = [k for k, average in enumerate(requested) if average.parts.min() >= 0]
     components = sorted(entries, key=lambda k: int(np.argmax(requested[k].parts)))
-    sizes = score_sizes(state, [requested[k].target for k in components], stages[0])
+    targets, sizes = [requested[k].target for k in components], dict[int, cuts_of.ArmSizes]()
+    two_valued = not isinstance(state.schema[state.request.formula.outcome], Interval)
+    binary = (two_valued or state.curves) and state.weights is None
+    declared, planned = declared_shares(state, targets), state.plan.has(stages[0])
+    if planned and binary and not declared:
+        state.unused(stages[0])
+    elif planned:
+        bins, histograms = cuts_of.SIGNED_HALF_OCTAVES, []
+        for target in targets[: len(declared)] if binary else targets:
+            control, treated = map(float, target.extremes.factors)
+            size = vault.ArmSize(target.score, (control, treated), target.arm, signed=True)
+            borders = cuts_of.score_edges(size.bound, bins)[:-1]
+            edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
+            histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
+        counts, noise_sd = _counts(state, stages[0], histograms, declared)
+        for k, c, histogram in () if binary else zip(components, counts, histograms, strict=True):
+            x = requested[k].target.extremes
+            edges = cuts_of.score_edges(histogram.target.bound, bins)
+            sizes[k] = cuts_of.ArmSizes.by_sign(c, noise_sd, edges, x.factors, x.weights)
     cuts, noises = [], []
     for k, average in enumerate(requested):
         noise = noise_per_cut(state, summed_scores(state, average.target), stages[1])
         cut = score_cut(
             average.target.extremes,
             noise,
-            sizes[components.index(k)] if k in components else None,
+            sizes.get(k),
             state.look,
             state.population.count,
             anywhere=state.request.tails == "any",
@@ -468,45 +445,6 @@ The shape is then scaled to contain all points.
 """
 
 
-def score_sizes(
-    state: FitState, targets: Sequence[Target], stage: StageKey
-) -> list[cuts_of.ArmSizes] | list[None]:
-    """Sizes of each score by arm; None for a binary outcome, or scores of survival times.
-
-    If the propensity is known, the histograms count the arms too. These outcomes then need only
-    these counts.
-    """
-    none = [None] * len(targets)
-    if not state.plan.has(stage):
-        return none
-    two_valued = not isinstance(state.schema[state.request.formula.outcome], Interval)
-    binary = (two_valued or state.curves) and state.weights is None
-    declared = declared_shares(state, targets)
-    if binary and not declared:
-        state.unused(stage)
-        return none
-    histograms = []
-    for target in targets[: len(declared)] if binary else targets:
-        factors = (*map(float, target.extremes.factors),)
-        size = vault.ArmSize(target.score, factors, target.arm, signed=True)  # type: ignore[arg-type]  # two
-        borders = cuts_of.score_edges(size.bound, cuts_of.SIGNED_HALF_OCTAVES)[:-1]
-        edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
-        histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
-    counts, noise_sd = _counts(state, stage, histograms, declared)
-    if binary:
-        return none
-    return [
-        cuts_of.ArmSizes.by_sign(
-            c,
-            noise_sd,
-            cuts_of.score_edges(histogram.target.bound, cuts_of.SIGNED_HALF_OCTAVES),
-            target.extremes.factors,
-            target.extremes.weights,
-        )
-        for c, histogram, target in zip(counts, histograms, targets, strict=True)
-    ]
-
-
 def _counts(
     fit: first_stages.Fit,
     stage: StageKey,
@@ -521,7 +459,7 @@ def _counts(
     first, many = histograms[0], len(histograms) > 1
     release = fit.release(stage, vault.ArmHistograms(tuple(histograms)) if many else first)
     parts, noise_sd = np.split(release.value, len(histograms)), float(release.noise_sd[0])
-    counts = [histogram.split(part) for histogram, part in zip(histograms, parts, strict=True)]
+    counts = [part.reshape(2, -1) for part in parts]
     for by_arm, share, histogram in zip(counts, declared, histograms, strict=False):
         fit.check_arms(by_arm.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
     return counts, noise_sd
@@ -577,7 +515,7 @@ def summed_scores(
         request.trust.neighbors,
         (int(target.group_masses),),
         None if target.pilot is None else target.pilot.score,
-        squares=not with_meat(request),
+        squares=request.cov_type != "HC0" or bool(request.arms),  # without the sandwich
     )
 
 
@@ -641,23 +579,10 @@ def weighed(
     only weights, the average is the difference of the arms' means, adjusted by the mean outcome
     alone.
 
-    Parameters
-    ----------
-    partials, nuisances : tuple of FoldFit, tuple of NuisanceTriple
-        By fold: propensity and mean outcome, and the nuisances of the scores. A known propensity
-        has no limits.
-    tau : Effect
-        The effect that is already known.
-    stage : StageKey
-        Stage of the scores.
-    arm : (int, Transform), optional
-        One of several arms, for its mean outcome, and the mass of its score. The default is the
-        ATE.
-
-    Returns
-    -------
-    WeightedNuisances
-        The nuisances with these limits, and the distribution of their bias.
+    `partials` have propensity and mean outcome by fold, and `nuisances` those of the scores. A
+    known propensity has no limits. `tau` is the effect that is already known, and `stage` the stage
+    of the scores. The default is the ATE; `arm` is one of several arms, for its mean outcome, with
+    the mass of its score.
     """
     if partials[0].pair is None:
         two_valued = not isinstance(state.schema[state.request.formula.outcome], Interval)
@@ -767,9 +692,10 @@ def requested_averages(
             scores = [tilted.score(fold, centre, scale) for fold in folds]
             mass = by_fold(tilted.mass(fold, scale) for fold in folds)
             # scores that divide by 1 - e limit it
-            e = functions.Capped(folds[0].e, 1 - state.clip) if tilted.by_rest else folds[0].e
+            e, most = folds[0].e, Constant(1 - state.clip)
+            e = functions.Pointwise(np.minimum, e, most) if tilted.by_rest else e
             average = _target(state, centre, scores, mass, replace(nuisances[0], e=e))
-            average = replace(average, mass_spread=PRIORS.mass_sd, own_mass=True)
+            average = replace(average, mass_spread=PRIORS.mass_sd, own_mass=True, group_masses=True)
             averages.append(RequestedAverage(term, average, remainder(state, partials, term), unit))
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
@@ -887,7 +813,7 @@ LARGER_CLUSTERS = (
 )
 
 
-CLUSTER_STEP = budget.Step(CLUSTER_SQUARES, 0.4, (lambda request, _: request.cluster is not None,))
+CLUSTER_STEP = Step(CLUSTER_SQUARES, 0.4, ("clusters",))
 
 
 class ClusterScore(NamedTuple):

@@ -242,32 +242,19 @@ class CateLearner(EffectLearner):
 
 
 class EffectFit(NamedTuple):
-    """Result of the nuisance and effect stages.
-
-    Attributes
-    ----------
-    nuisances : tuple of NuisanceTriple
-        One per fold, or one for all rows.
-    remainder : Remainder
-        Distribution of the bias of an average from nuisance errors. If propensity and mean outcome
-        were learned together, it is only the part beyond the distribution that `partials` gives.
-    partials : tuple of FoldFit
-        One per fold, if propensity and mean outcome were learned together.
-    pilot : Effect or None
-        The effect that the nuisances contain.
-    centre : float or None
-        Center of the scores, if it is not the effect.
-    """
+    """Result of the nuisance and effect stages."""
 
     state: first_stages.FitState
     effect: Effect
-    nuisances: Triples
+    nuisances: Triples  # One per fold, or one for all rows
     reported: words.Nuisances
+    # Distribution of the bias of an average from nuisance errors. If propensity and mean outcome
+    # were learned together, it is only the part beyond the distribution that `partials` gives.
     remainder: Remainder
-    partials: Folds = ()
-    pilot: Effect | None = None
+    partials: Folds = ()  # One per fold, if propensity and mean outcome were learned together
+    pilot: Effect | None = None  # The effect that the nuisances contain
     notes: tuple[str, ...] = ()
-    centre: float | None = None
+    centre: float | None = None  # Center of the scores, if it is not the effect
 
     @classmethod
     def of(

@@ -169,13 +169,6 @@ class Gam(Base):
         _, mean, cov = mixture_law([(p.evidence, p.mean, p.cov) for p in posteriors])
         return Posterior(mean, cov, max(p.evidence for p in posteriors))
 
-    def reference(self, features: FeatureMap, intercept: float, unit: float) -> Matrix:
-        """Prior covariance of effects whose linear coefficients have the sd `unit`, (p, p)."""
-        rough = PRIORS.plausible_decay ** np.maximum(features.order - 1, 0)
-        variance = (unit * rough) ** 2
-        variance[0] = max(intercept, unit**2)
-        return np.diag(variance)
-
     def forms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> dict[str, Posterior]:
@@ -562,22 +555,21 @@ class Sklearn:
     @property
     def source(self) -> str:
         """Python code that creates this base, as far as the estimators' reprs show it."""
-        made = self._arguments
-        for name in ("kernel", "network"):
-            if made == getattr(Sklearn, name)()._arguments:
+        calls = list[str]()
+        for base in (self, Sklearn.kernel(), Sklearn.network()):
+            # reprs on one line; names of estimators that do not have scikit-learn's repr
+            texts = []
+            for name, estimator in (("propensity", base.propensity), ("outcome", base.outcome)):
+                text = f"{type(estimator).__name__}(...)"
+                if callable(getattr(estimator, "get_params", None)):
+                    text = " ".join(repr(estimator).split())
+                texts.append(f"{name}={text}")
+            calls.append(", ".join(texts))
+        made, *usual = calls
+        for name, call in zip(("kernel", "network"), usual, strict=True):
+            if made == call:
                 return f"pc.bases.Sklearn.{name}()"
         return f"pc.bases.Sklearn({made})"
-
-    @property
-    def _arguments(self) -> str:
-        """Reprs on one line; names of estimators that do not have scikit-learn's repr."""
-        texts = []
-        for name, estimator in (("propensity", self.propensity), ("outcome", self.outcome)):
-            text = f"{type(estimator).__name__}(...)"
-            if callable(getattr(estimator, "get_params", None)):
-                text = " ".join(repr(estimator).split())
-            texts.append(f"{name}={text}")
-        return ", ".join(texts)
 
 
 def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> None:

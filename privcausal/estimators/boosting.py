@@ -20,7 +20,7 @@ from privcausal import vault
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, reported_nuisances
 from privcausal.estimators.bases import DPEBM
-from privcausal.estimators.budget import Step, learned_propensity
+from privcausal.estimators.budget import Step
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
 from privcausal.estimators.words import Nuisances
@@ -89,26 +89,16 @@ ARM_DIFFERENCES = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
 
 
 class Totals(NamedTuple):
-    """Estimate from all rounds together of the totals h f* + e on one axis of one arm.
+    """Estimate from all rounds together of the totals h f* + e on one axis of one arm."""
 
-    Attributes
-    ----------
-    value, noise : Vector, Matrix
-        Least squares estimate, shape (K,), and the covariance of its error.
-    free : Matrix
-        Orthonormal directions that the rounds measured, shape (K, r - 1), without the one that has
-        information on the constant. r is K, unless rounds are few.
-    mass : Vector
-        Public estimate of h, shape (K,).
-    position : Vector or None
-        Position of each bin along the axis; None for a factor.
-    """
-
+    # Least squares estimate, shape (K,), and the covariance of its error
     value: Vector
     noise: Matrix
+    # Orthonormal directions that the rounds measured, shape (K, r - 1), without the one that has
+    # information on the constant. r is K, unless rounds are few.
     free: Matrix
-    mass: Vector
-    position: Vector | None
+    mass: Vector  # Public estimate of h, shape (K,)
+    position: Vector | None  # Of each bin along the axis; None for a factor
 
 
 def _through(to_coef: Matrix, law: Posterior) -> Posterior:
@@ -119,16 +109,10 @@ def _through(to_coef: Matrix, law: Posterior) -> Posterior:
 def propagate(
     leaf: Integers, weight: Vector, mass: Vector, rate: float, noise_sd: float
 ) -> tuple[Matrix, Matrix]:
-    """D and C of one axis.
+    """D and C of one axis, from the leaf of each bin in every round, shape (rounds, K).
 
-    Parameters
-    ----------
-    leaf : Integers
-        Leaf of each bin in every round, shape (rounds, K).
-    weight, mass : Vector
-        Public weights that divided the steps, and estimate of h, shape (K,).
-    noise_sd : float
-        Noise sd of one leaf's sum.
+    `weight` and `mass` (K,) are the public weights that divided the steps, and the estimate of h.
+    `noise_sd` is that of one leaf's sum.
     """
     size, leaves = len(weight), int(leaf.max(initial=0)) + 1
     carried, noise = np.zeros((size, size)), np.zeros((size, size))
@@ -156,17 +140,9 @@ def totals(
 ) -> Totals:
     """Totals of one axis, from the rounds after the first quarter.
 
-    Parameters
-    ----------
-    leaf, sums
-        Leaf of each bin, shape (rounds, K), and noisy sums of residuals in the leaves, shape
-        (rounds, leaves).
-    before : Matrix
-        Constant and shape that a round's residuals subtract, shape (rounds, K).
-    mass, position : Vector
-        Shape (K,); position is None for a factor.
-    noise_sd : float
-        Noise sd of one leaf's sum.
+    `leaf` (rounds, K) is the leaf of each bin, and `sums` (rounds, leaves) are noisy sums of
+    residuals in the leaves. Residuals subtract the constant and shape `before` (rounds, K).
+    `noise_sd` is that of one leaf's sum. `position` (K,) is None for a factor.
     """
     used = slice(len(leaf) // 4, None)
     leaf, sums, before = leaf[used], sums[used], before[used]
@@ -603,7 +579,7 @@ PROPENSITY_SIZE = 1.0
 
 
 _PRODUCTS = nu.interaction_steps(0.01, 0.11, 0.25)
-_WEIGHTING = (Step(PROPENSITY, 0.15, (learned_propensity,)), Step(BOOSTED_SIZES, 0.03))
+_WEIGHTING = (Step(PROPENSITY, 0.15, ("not known propensity",)), Step(BOOSTED_SIZES, 0.03))
 
 ONE_STAGE = (*_WEIGHTING, Step(nu.OUTCOME, 0.78), *_PRODUCTS)
 """Stages of learners that only regress the outcome within arms."""
@@ -612,7 +588,7 @@ MEAN_FIRST = (*_WEIGHTING, Step(nu.OUTCOME, 0.66), *_PRODUCTS, Step(BOOSTED_MEAN
 """Stages of learners that regress the outcome within arms after a mean effect."""
 
 TWO_STAGES = (
-    Step(PROPENSITY, 0.25, (learned_propensity,)),
+    Step(PROPENSITY, 0.25, ("not known propensity",)),
     Step(BOOSTED_SIZES, 0.04),
     Step(nu.OUTCOME, 0.67),
     *_PRODUCTS,
@@ -776,7 +752,7 @@ def s_or_t_learner(state: FitState, *, joint: bool) -> EffectFit:
     softs, scores = [part.e_soft for part in means.partials], []
     for e, means_of in zip(softs, means.nuisances, strict=True):
         mu0, mu1 = means_of.mu0, means_of.mu1
-        eta, tau = functions.Mixture(e, mu1, mu0), functions.Difference(mu1, mu0)
+        eta, tau = functions.Mixture(e, mu1, mu0), functions.Pointwise(np.subtract, mu1, mu0)
         most = 2 * outcome.bound
         scores.append(vault.ResidualProduct(e, eta, outcome, state.soft_clip, tau, most))
     target = nu.by_fold(scores)
@@ -891,7 +867,9 @@ def x_learner(state: FitState) -> EffectFit:
     fitted = _second_boosting(machine, target, what, machine.shares, by_arm=True)
     fit = _assembled(machine, means, Effect((), 2 * state.outcome.bound))
     e, pieces = fit.reported.propensity, list[Piece]()
-    for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
+    weights: list[functions.Function]
+    weights = [e, functions.Pointwise(np.subtract, Constant(1.0), e)]
+    for arm, weight in enumerate(weights):
         law = fitted.coefficients(arm)
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
     return fit._replace(effect=replace(fit.effect, pieces=tuple(pieces)))

@@ -74,29 +74,20 @@ LEAST_PART = 20
 """Minimum number of rows in a part of a split for boosting or a user's estimator."""
 
 
-When = Callable[[Request, PrivateBase], bool]
 Borders = Callable[[Interval], Vector]
 """From an outcome's bounds to the borders of the cells for its height above the lower bound."""
 
 
 class Step(NamedTuple):
-    """A release in a learner's list of steps. The page of constants gives the reasons of weights.
+    """A release in a learner's list of steps. The page of constants gives reasons of weights."""
 
-    Attributes
-    ----------
-    key : StageKey or callable
-        The stage, or the stages of a request, such as one for each arm.
-    weight : float or callable
-        The weight inside the group of the stage, or the weight for a request.
-    when : tuple of callables
-        Conditions of request and base, all of which must hold.
-    borders : callable, optional
-        Of a histogram of the outcome, which the first pass over the rows then computes.
-    """
-
+    # The stage, or the stages of a request, such as one for each arm
     key: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]]
+    # The weight inside the group of the stage, or the weight for a request
     weight: float | Callable[[Request], float]
-    when: tuple[When, ...] = ()
+    # Conditions of request and base (`conditions`), all of which must hold; "not " negates one
+    when: tuple[str, ...] = ()
+    # Of a histogram of the outcome, which the first pass over the rows then computes
     borders: Borders | None = None
 
 
@@ -112,47 +103,65 @@ def stage_weights(steps: Sequence[Step], request: Request, base: PrivateBase) ->
     weight therefore grows in proportion to the arms' errors.
     """
     weights: Weights = {}
+    holds = conditions(request, base)
     for step in steps:
-        if all(holds(request, base) for holds in step.when):
+        if all(holds[c.removeprefix("not ")] != c.startswith("not ") for c in step.when):
             keys = [step.key] if isinstance(step.key, plan.StageKey) else step.key(request)
             weight = step.weight(request) if callable(step.weight) else step.weight
             weights |= dict.fromkeys(keys, weight / math.sqrt(len(keys)))
     return weights
 
 
-def wide(request: Request, _: PrivateBase) -> bool:
-    """Whether the outcome has an unknown range: no two values, and no scores of survival times."""
-    domain = request.schema.get(request.formula.outcome)
-    return request.horizon is None and (domain is None or isinstance(domain, Interval))
+def conditions(request: Request, base: PrivateBase) -> dict[str, bool]:
+    """What the steps of a learner may depend on."""
+    domain, arms = request.schema.get(request.formula.outcome), bool(request.arms)
+    propensity, weights = request.propensity is not None, request.weights is not None
+    # an outcome of unknown range: no two values, and no scores of survival times
+    wide = request.horizon is None and (domain is None or isinstance(domain, Interval))
+    several = base.interactions and len(request.formula.terms) > 1
+    return {
+        "wide": wide,
+        "sized": wide or weights,  # Sizes of a binary outcome's scores are known without weights
+        "wide or arms": wide or arms,
+        "arms": arms,  # Several of them
+        "known propensity": propensity,
+        "products": not propensity and not arms and several,  # Learned, by the base
+        "weights": weights,
+        "released weights": base.released_weights,  # The base releases their Gram matrix
+        "loose bounds": bool(ranged(request, request.schema)),  # Declared, of any covariate
+        "clusters": request.cluster is not None,
+        "horizon": request.horizon is not None,
+        "dose": request.dose,
+        "robust errors": request.cov_type != "nonrobust",
+        # Only an average released alone has slopes, so has a sandwich
+        "sandwich": request.cov_type == "HC0" and not arms,
+    }
 
 
-def learned_propensity(request: Request, _: PrivateBase) -> bool:
-    """Whether the propensity is unknown."""
-    return request.propensity is None
+def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
+    """Numeric covariates, treatment and instrument whose declared bounds may be narrowed.
+
+    Excluded are columns of groups, a column with a known propensity, and columns of a term whose
+    options fix points in the range (the knots of a spline).
+    """
+    formula = request.formula
+    terms = (*formula.modifiers, *formula.controls)
+    factors = [f for t in terms for f in t.factors]
+    fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
+    fixed |= {*group_columns(request.groups)}
+    if isinstance(request.propensity, str):  # a known propensity must not change
+        fixed.add(request.propensity)
+    names = dict.fromkeys((*(v for f in factors for v in f.variables), *of_slopes(request)))
+    declared = (v for v in names if isinstance(request.schema.get(v), Interval))
+    return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))
 
 
-def known_propensity(request: Request, _: PrivateBase) -> bool:
-    """Whether the propensity is known."""
-    return request.propensity is not None
-
-
-def one_contrast(request: Request, _: PrivateBase) -> bool:
-    """Whether there are only two arms, or a dose."""
-    return not request.arms
-
-
-def several_arms(request: Request, _: PrivateBase) -> bool:
-    return bool(request.arms)
-
-
-def weighted(request: Request, _: PrivateBase) -> bool:
-    return request.weights is not None
-
-
-def products(request: Request, base: PrivateBase) -> bool:
-    """Whether products of terms are learned, by the base and for one unknown propensity."""
-    two = learned_propensity(request, base) and one_contrast(request, base)
-    return two and base.interactions and len(request.formula.terms) > 1
+def of_slopes(request: Request) -> tuple[str, ...]:
+    """The treatment and the instruments, if they are numbers."""
+    taken: tuple[str, ...] = (request.formula.treatment,) if request.per_unit else ()
+    several = request.formula.instruments if len(request.formula.instruments) > 1 else ()
+    taken += tuple(z for z in several if isinstance(request.schema.get(z), Interval))
+    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.dose else taken))
 
 
 def for_products(request: Request, most: float) -> float:
@@ -199,11 +208,6 @@ def for_marginals(request: Request, least: float) -> float:
 
 MARGINALS_WEIGHT, MOST_MARGINALS = 30_000.0, 0.5
 """Factor and largest weight of the histograms. Everyday laws."""
-
-
-def weighs_gram(_: Request, base: PrivateBase) -> bool:
-    """Whether the base releases a Gram matrix of overlap weights."""
-    return base.released_weights
 
 
 class Undeclared(NamedTuple):

@@ -106,7 +106,7 @@ def overlap(
     mechanism = vault.ArmHistogram(vault.OfCovariates(e, 1.0), edges, "propensity")
     designs = [estimate.design]
     plan, release, kind = _look(estimate, frame, budget, ledger, OVERLAP, mechanism, designs)
-    counts, noise_sd = mechanism.split(release.value), float(release.noise_sd[0])
+    counts, noise_sd = release.value.reshape(2, -1), float(release.noise_sd[0])
     return OverlapCounts(plan, release, kind, mechanism.edges, counts, noise_sd)
 
 
@@ -132,9 +132,20 @@ def balance(
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
     rows = estimate.population.rows(estimate.propensity)
     unit = regressors.alpha * np.maximum(rows.scaled(design).std(axis=0), LEAST_SD)
-    plain, weighted = (_difference(*of, unit) for of in zip(sums, sds, strict=True))
+    # Plain, then weighted: the first number of an arm is its sum of weights, the others are sums of
+    # the design columns. By the delta method, the variance of a mean, a ratio of noisy sums, is
+    # (sd_sum^2 + mean^2 sd_mass^2) / mass^2.
+    differences = list[Vector]()
+    for total, sd in zip(sums, sds, strict=True):
+        mass, mass_sd = total[:, :1], sd[:, :1]
+        if (mass <= FEW_IN_ARM * mass_sd).any():
+            differences += [np.full(len(unit), np.nan)] * 2
+            continue
+        means = total[:, 1:] / mass
+        variance = (sd[:, 1:] ** 2 + (means * mass_sd) ** 2) / mass**2
+        differences += [(means[1] - means[0]) / unit, np.sqrt(variance.sum(axis=0)) / unit]
     names = tuple(column.name for column in design.columns)
-    return BalanceMeans(plan, release, kind, names, *plain, *weighted)
+    return BalanceMeans(plan, release, kind, names, *differences)
 
 
 def uplift(
@@ -164,10 +175,10 @@ def uplift(
             "probability. In a trial, declare propensity=. No budget was spent."
         )
     else:
-        known = estimate.population
-        if not set(names) <= set(known.probabilities):
-            known = uniform_population(estimate.schema, names, None)
-        values, rows = np.unique(effect(known.rows()), return_counts=True)
+        population = estimate.population
+        if not set(names) <= set(population.probabilities):
+            population = uniform_population(estimate.schema, names, None)
+        values, rows = np.unique(effect(population.rows()), return_counts=True)
         at = np.searchsorted(np.cumsum(rows), np.arange(1, RANKS) / RANKS * rows.sum())
         at = np.unique(at[at < len(values) - 1])
         if not len(at):
@@ -242,18 +253,3 @@ def _look(
         handle.set_layout(estimate.schema, designs, ())
         release = handle.release(key, mechanism)
     return plan, release, estimate.kind if handle.real_noise else "none"
-
-
-def _difference(sums: Matrix, sds: Matrix, unit: Vector) -> tuple[Vector, Vector]:
-    """Treated minus control mean in multiples of `unit`, and its noise sd, shape (q,) each.
-
-    `sums` has one row per arm (control, treated). Its first column is the sum of weights; the other
-    columns are weighted sums of the design columns. A mean is a ratio of noisy sums. By the delta
-    method its variance is (sd_sum^2 + mean^2 sd_mass^2) / mass^2.
-    """
-    mass, mass_sd = sums[:, :1], sds[:, :1]
-    if (mass <= FEW_IN_ARM * mass_sd).any():
-        return np.full(len(unit), np.nan), np.full(len(unit), np.nan)
-    means = sums[:, 1:] / mass
-    variance = (sds[:, 1:] ** 2 + (means * mass_sd) ** 2) / mass**2
-    return (means[1] - means[0]) / unit, np.sqrt(variance.sum(axis=0)) / unit

@@ -214,7 +214,7 @@ class DifferenceInMeans(Learner):
         "effect": 0.9,  # The whole budget except the bounds: the only stages.
     }
     steps: ClassVar[tuple[Step, ...]] = (
-        Step(WINDOW, 0.16, (budget.wide,)),
+        Step(WINDOW, 0.16, ("wide",)),
         Step(DIFFERENCE_SUMS, 0.92),
         CLUSTER_STEP,
         SURVIVAL_STEP,
@@ -261,7 +261,7 @@ class DifferenceInMeans(Learner):
             # Noise of the sums per half-width of the clipping interval.
             change, unit = sums.sensitivity(neighbors), float(sums.units[0])
             noise = budget.noise_sd(fit.plan, DIFFERENCE_SUMS, change, unit) / (0.5 * bounds.width)
-            counts, cell_sd = cells.split(release.value), float(release.noise_sd[0])
+            counts, cell_sd = release.value.reshape(2, -1), float(release.noise_sd[0])
             outcome = request.formula.outcome
             fit.check_domain(outcome, counts.sum(axis=0), np.sqrt(2.0) * cell_sd, WINDOW)
             anywhere = request.tails == "any"
@@ -372,13 +372,9 @@ def estimate_cohorts(
 
     A comparison of cohorts that are too small to detect has no estimate. Averages leave it out.
 
-    Parameters
-    ----------
-    path, square : Reading
-        Sums over the units of each cohort: of w = (1, z) for the path z of a unit, shape
-        (J, 1 + d), and of z z', shape (J, d, d).
-    seen : Mask
-        Cohorts with enough units to distinguish from noise, shape (J,).
+    `path` (J, 1 + d) and `square` (J, d, d) are sums over the units of each cohort, of w = (1, z)
+    for the path z of a unit, and of z z'. `seen` (J,) are cohorts with enough units to distinguish
+    from noise.
     """
     (w,) = Noisy.inputs(path)
     units, none = w[:, 0], np.zeros(w.slope.shape[-1])

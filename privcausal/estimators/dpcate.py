@@ -49,20 +49,13 @@ class KernelPrior(NamedTuple):
 
     The ridge is lambda. With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact
     weights are b_j w_j + N(0, sigma^2 a_j / (a_j + lambda)^2), b_j = a_j / (a_j + lambda).
-
-    Attributes
-    ----------
-    values, vectors : Vector, Matrix
-        Eigenvalues of E[phi phi'] over the synthetic population, and its directions.
-    mass : float
-        Rows times their mean weight: a = mass x values.
-    residual, spread : float
-        sigma^2, the pseudo-outcome's residual variance per unit of weight; and s^2.
     """
 
+    # Eigenvalues of E[phi phi'] over the synthetic population, and its directions
     values: Vector
     vectors: Matrix
-    mass: float
+    mass: float  # Rows times their mean weight: a = mass x values
+    # sigma^2, the pseudo-outcome's residual variance per unit of weight; and s^2
     residual: float
     spread: float
 
@@ -98,8 +91,15 @@ SHARE = 0.5
 """Share of epsilon and of delta for the networks, if all stages read all rows."""
 
 
-def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
-    """Refuse requests that the networks do not support."""
+def network_stages(
+    request: Request, undeclared: budget.Undeclared, *, own_half: bool = False
+) -> list[Stage]:
+    """Stages of the networks, with their shares of epsilon and delta.
+
+    Networks on their own half of the rows use all of epsilon and delta. If there are two, each has
+    (epsilon / 2, delta / 2) (Schroeder et al. 2025, Theorem 1). Refuse requests that the networks
+    do not support.
+    """
     unsupported = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,
@@ -109,14 +109,6 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
         "groups=": bool(request.groups),
     }
     bases.refuse(unsupported, "base='nn' does not support {}. Try base='kernel'.")
-
-
-def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
-    """Stages of the networks, with their shares of epsilon and delta.
-
-    Networks on their own half of the rows use all of epsilon and delta. If there are two, each has
-    (epsilon / 2, delta / 2) (Schroeder et al. 2025, Theorem 1).
-    """
     unknown = request.propensity is None
     names = [TREATMENT_NETWORK, OUTCOME_NETWORK] if unknown else [OUTCOME_NETWORK]
     share = Fraction(1) if own_half else exact(SHARE)
@@ -158,7 +150,7 @@ def learn_networks(
         for arm in (0.0, 1.0)
     )
     part = nu.FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
-    pilot = effects.Predicted((), 2 * half, functions.Difference(mu1, mu0))
+    pilot = effects.Predicted((), 2 * half, functions.Pointwise(np.subtract, mu1, mu0))
     return part, functions.NuisanceTriple(e, mu0, mu1), pilot
 
 
@@ -168,7 +160,7 @@ def _weights(
     """Weights of the network for this target; that of the outcome has the treatment as an input."""
     by_arm = stage == OUTCOME_NETWORK
     planned = fit.plan.stage(stage)
-    assert fit.vault.size is not None  # Guaranteed by `check_networks`.
+    assert fit.vault.size is not None  # Guaranteed by `network_stages`.
     rows = max(math.floor(planned.rows * fit.vault.size), 1)
     rate = min(1.0, NETWORK_BATCH / rows)
     steps = math.ceil(base.epochs / rate)
@@ -260,8 +252,7 @@ class DPCATE(CateLearner):
         if isinstance(base, bases.NN):
             # Networks are charged in (epsilon, delta), and other stages in rho. All stages read all
             # rows, so both charges add up.
-            check_networks(request, undeclared)
-            networks = network_stages(request)
+            networks = network_stages(request, undeclared)
             spent = sum(stage.epsilon for stage in networks)
             rest = float(exact(request.budget.epsilon) - Fraction(spent, accounting.PICO))
             failing = sum(stage.delta for stage in networks)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from privcausal import vault
-from privcausal.features.functions import Capped, Function
+from privcausal.features.functions import Constant, Function, Pointwise
 from privcausal.features.rows import Rows
 from privcausal.request.formula import ResultTerm
 from privcausal.typing import Vector
@@ -133,7 +133,7 @@ class ATT(Tilted):
         return np.asarray(1 / ((1 - np.minimum(e, 1 - clip)) * np.mean(e)))
 
     def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
-        e = Capped(k.e, 1 - k.clip)
+        e = Pointwise(np.minimum, k.e, Constant(1 - k.clip))
         return vault.TreatedScore(e, k.mu0, k.outcome, k.clip, centre, scale)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:

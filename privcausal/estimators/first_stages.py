@@ -33,7 +33,7 @@ from privcausal.inference.population import (
 )
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
-from privcausal.request.formula import Group, group_columns, resolve_groups
+from privcausal.request.formula import Group, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
@@ -271,14 +271,14 @@ class Fit:
 
         The pass over the rows also computes `looks`.
         """
-        names = ranged(self.plan.request, self.schema)
+        names = budget.ranged(self.plan.request, self.schema)
         cells = Marginals(names, self.schema, RANGE_CELLS)
         self.gather({COLUMN_RANGES: cells, **looks})
         release = self.release(COLUMN_RANGES, cells)
         counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
         narrowed: dict[str, Any] = {}
         for name, c in zip(names, counts, strict=True):
-            domain, slope = self.schema[name], name in _of_slopes(self.plan.request)
+            domain, slope = self.schema[name], name in budget.of_slopes(self.plan.request)
             assert isinstance(domain, Interval)
             narrowed[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
             if slope:  # these values are not clipped to that range
@@ -297,7 +297,7 @@ class Fit:
         public = self.vault.size if trust.unit is None else None
         rough = self.release(budget.MAGNITUDES, magnitudes)
         counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
-        sd, ends = float(rough.noise_sd[0]), magnitudes.edges()
+        sd, ends = float(rough.noise_sd[0]), magnitudes.edges
         sizes = {name: ranges.LookCounts(c, sd, ends) for name, c in counts.items()}
         coarse = {
             name: ranges.coarse_range(look, name, public, outcome=name == outcome)
@@ -346,37 +346,6 @@ RANGE_CELLS = 64
 """Equal cells of a declared range, used to narrow it: three cells hold the values if bounds are 20
 times too wide.
 """
-
-
-def loose(request: Request, _: bases.PrivateBase) -> bool:
-    """Whether any covariate has declared bounds that may be loose."""
-    return bool(ranged(request, request.schema))
-
-
-def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
-    """Numeric covariates, treatment and instrument whose declared bounds may be narrowed.
-
-    Excluded are columns of groups, a column with a known propensity, and columns of a term whose
-    options fix points in the range (the knots of a spline).
-    """
-    formula = request.formula
-    terms = (*formula.modifiers, *formula.controls)
-    factors = [f for t in terms for f in t.factors]
-    fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
-    fixed |= {*group_columns(request.groups)}
-    if isinstance(request.propensity, str):  # a known propensity must not change
-        fixed.add(request.propensity)
-    names = dict.fromkeys((*(v for f in factors for v in f.variables), *_of_slopes(request)))
-    declared = (v for v in names if isinstance(request.schema.get(v), Interval))
-    return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))
-
-
-def _of_slopes(request: Request) -> tuple[str, ...]:
-    """The treatment and the instruments, if they are numbers."""
-    taken: tuple[str, ...] = (request.formula.treatment,) if request.per_unit else ()
-    several = request.formula.instruments if len(request.formula.instruments) > 1 else ()
-    taken += tuple(z for z in several if isinstance(request.schema.get(z), Interval))
-    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.dose else taken))
 
 
 @dataclass(eq=False, kw_only=True)

@@ -23,12 +23,11 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
-from privcausal.estimators.budget import Step, weighs_gram
+from privcausal.estimators.budget import Step
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import WEIGHTED_STEPS, fit_nuisances, gains, regressed_out
-from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures
-from privcausal.features.functions import Additive, Constant, Difference
-from privcausal.features.rows import Features
+from privcausal.features.basis import FeatureMap, Features, Interactions, RescaledFeatures
+from privcausal.features.functions import Additive, Constant, Function, Pointwise
 from privcausal.inference import cuts, regression
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import amplitude, population_gram
@@ -89,7 +88,10 @@ def residual_moments(
 ) -> Residuals:
     """Release the sizes of the residual product (or of another target), then its moments."""
     size_stage, moment_stage, weight_stage = stages
-    target = state.weigh(target or nu.residual_product(state, partials))
+    if target is None:
+        limits = state.outcome, state.soft_clip
+        target = nu.by_fold(ResidualProduct(p.e_soft, p.eta, *limits) for p in partials)
+    target = state.weigh(target)
     sizes = residual_sizes(state, target, size_stage, partials[0])
     gram, gram_sd, mean_weight = nu.weights_gram(state, partials, weight_stage)
     cut, features = cut_of(state, sizes, moment_stage, PRIORS.cut_bias), state.effect_features
@@ -224,14 +226,15 @@ def read_effect(
     cov[0, 0] += (residuals.clipping * residuals.gram[0, 0] / mean_weight) ** 2
     plausible = PRIORS.plausible * residuals.cut / amplitude(len(features.blocks))
     usual = PRIORS.effect_sd * float(np.sqrt(state.variance / nu.slope_variance(features)))
-    band, usual_band = (
-        regression.second_moment(
-            replace(moments, extra=cov), base.reference(features, spreads[0], unit), posterior.mean
-        )
-        for unit in (plausible, usual)
-    )
-    effect = nu.as_effect(state, replace(posterior, cov=band))
-    pieces = (replace(effect.pieces[0], usual=usual_band),)
+    moments, rough = replace(moments, extra=cov), np.maximum(features.order - 1, 0)
+    bands = []
+    for unit in (plausible, usual):
+        # prior covariance of effects whose linear coefficients have the sd `unit`
+        variance = (unit * PRIORS.plausible_decay**rough) ** 2
+        variance[0] = max(spreads[0], unit**2)
+        bands.append(regression.second_moment(moments, np.diag(variance), posterior.mean))
+    effect = nu.as_effect(state, replace(posterior, cov=bands[0]))
+    pieces = (replace(effect.pieces[0], usual=bands[1]),)
     return FittedEffect(replace(effect, pieces=pieces), posterior.cov, biases)
 
 
@@ -286,7 +289,41 @@ def learn_r(state: FitState, regress: EffectRegression) -> EffectFit:
     residuals, products = second_release(state, partials, residuals, first)
     updated = nu.updated_for_effect(state, partials, first.effect)
     second = read_effect(state, residuals, partials, updated, regress)
-    effect = with_products(state, residuals, products, partials[0].e_soft(state.rows), second)
+    effect = second.effect
+    if products is None:
+        return EffectFit.of(state, doubt, updated, effect)
+    # Products of modifiers join the effect if the moments clearly support them. Without any, a
+    # marginal likelihood ratio has mean 1, so it exceeds 1 / products_false_alarm with probability
+    # at most products_false_alarm (Markov's inequality).
+    (features, released), e = products, partials[0].e_soft(state.rows)
+    psi, p = features.products, features.features.size
+    assert psi is not None
+    whole = population_gram(features, state.rows, state.count, e * (1 - e))
+    bias = product_bias_moments(state, second.biases, features)
+    mean, cov = (v[..., p:] for v in bias)
+    stretch = features.stretch[p:]
+    scale = np.outer(stretch, stretch)
+    moments = Moments(
+        gram=whole[p:, p:] / scale,
+        cross=released.cross - mean / stretch,
+        gram_sd=0.0,
+        cross_sd=released.cross_sd,
+        noise_var=released.spread**2 / residuals.mean_weight,
+        extra=cov[p:] / scale,
+    )
+    law = ScaleMixturePrior(1.0, np.full(psi.size, residuals.cut), np.zeros(psi.size, np.int64))
+    fitted = regression.mixture(moments, law)
+    # log marginal likelihood of moments whose coefficients are all zero
+    error = moments.noise_var * regression.positive_part(moments.gram)
+    error = error + regression.noise_cov(moments, np.zeros(psi.size))
+    lower = regression.factored(error)
+    cross = moments.cross
+    nothing = -float(np.log(lower.diagonal()).sum())
+    nothing -= 0.5 * float(cross @ regression.solve(lower, cross))
+    # Evidence that is not a number adds nothing.
+    if fitted.evidence - nothing >= np.log(1 / PRIORS.products_false_alarm):
+        piece = Piece(Additive(psi, fitted.mean), fitted.cov)
+        effect = replace(effect, pieces=(*effect.pieces, piece))
     return EffectFit.of(state, doubt, updated, effect)
 
 
@@ -413,48 +450,6 @@ def modifier_products(state: FitState, weight: Vector, effect: Effect) -> Intera
     return replace(start, lift=lift, gain=gain) if gain.any() else None
 
 
-def with_products(
-    state: FitState,
-    residuals: Residuals,
-    products: ProductMoments | None,
-    e: Vector,
-    reading: FittedEffect,
-) -> Effect:
-    """The effect, with products of modifiers if the moments clearly support products.
-
-    Under the null hypothesis of no products, a marginal likelihood ratio has mean 1. It then
-    exceeds 1 / products_false_alarm with probability at most products_false_alarm (Markov's
-    inequality). `e` holds propensities of the synthetic rows.
-    """
-    effect = reading.effect
-    if products is None:
-        return effect
-    features, released = products
-    psi, p = features.products, features.features.size
-    assert psi is not None
-    whole = population_gram(features, state.rows, state.count, e * (1 - e))
-    bias = product_bias_moments(state, reading.biases, features)
-    mean, cov = (v[..., p:] for v in bias)
-    stretch = features.stretch[p:]
-    gram = whole[p:, p:] / np.outer(stretch, stretch)
-    moments = Moments(
-        gram=gram,
-        cross=released.cross - mean / stretch,
-        gram_sd=0.0,
-        cross_sd=released.cross_sd,
-        noise_var=released.spread**2 / residuals.mean_weight,
-        extra=cov[p:] / np.outer(stretch, stretch),
-    )
-    law = ScaleMixturePrior(1.0, np.full(psi.size, residuals.cut), np.zeros(psi.size, np.int64))
-    fitted = regression.mixture(moments, law)
-    # The negation also covers evidence that is not a number.
-    gained = fitted.evidence - regression.of_nothing(moments)
-    if not gained >= np.log(1 / PRIORS.products_false_alarm):
-        return effect
-    piece = Piece(Additive(psi, fitted.mean), fitted.cov)
-    return replace(effect, pieces=(*effect.pieces, piece))
-
-
 HIDING = 1e9
 """Relative noise that hides everything; larger values make no difference."""
 
@@ -466,12 +461,8 @@ def water_filling(variance: Vector, noise: float) -> Vector:
     posterior variance V S / (S + u^2 V). The minimum has u^2 = (L - S / V)+, with the level L at
     which the sizes sum to one (water-filling: Cover and Thomas 2006, Section 9.4).
 
-    Parameters
-    ----------
-    variance : Vector
-        V, shape (p,), each positive.
-    noise : float
-        S, the noise variance of an entry that has all of the norm.
+    Each V (`variance`) is positive. S (`noise`) is the noise variance of an entry that has all of
+    the norm.
     """
     price = noise / variance
     # Floats could not distinguish 1 + price from price.
@@ -496,7 +487,7 @@ class R(CateLearner):
         Step(RESIDUAL_SIZES, 0.02),
         Step(RESIDUALS, 0.17),
         Step(REMAINING, 0.31),
-        Step(WEIGHTS, 0.08, (budget.weighs_gram,)),
+        Step(WEIGHTS, 0.08, ("released weights",)),
     )
     recipe: ClassVar[Recipe | None] = Recipe(TWO_STAGES, r_learner)
 
@@ -576,7 +567,7 @@ class DR(CateLearner):
         *WEIGHTED_STEPS,
         Step(RESIDUAL_SIZES, 0.01),
         Step(RESIDUALS, 0.24),
-        Step(WEIGHTS, 0.04, (budget.weighs_gram,)),
+        Step(WEIGHTS, 0.04, ("released weights",)),
         Step(nu.SCORE_SIZES, 0.01),
         Step(DR_MOMENTS, 0.24),
     )
@@ -596,12 +587,13 @@ class DR(CateLearner):
         )
         sizes = nu.read_sizes(state, target)
         assert state.gram is not None  # released with the nuisances
-        gram = state.gram.sub(state.effect_index)
+        gram = state.gram.value[np.ix_(state.effect_index, state.effect_index)]
         cut = cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
         scores = cut_moments(
             state, features, target, sizes, cut, DR_MOMENTS, what="score minus first pass"
         )
-        moments = Moments(gram.value, scores.cross, gram.sd, scores.cross_sd, scores.spread**2)
+        sd, spread = state.gram.sd, scores.spread
+        moments = Moments(gram, scores.cross, sd, scores.cross_sd, spread**2)
         # a wide threshold of the score does not show a large effect, so the prior slopes of the
         # remaining effect are no larger than those of the effect itself
         spreads = effect_spreads(state, min(cut / 2, residuals.cut))
@@ -655,16 +647,6 @@ FIRST_ARMS: ArmStages = (
 """The arms' regressions that give the effect, and those before a second stage."""
 
 
-def _steps(stages: ArmStages, look: float, outcomes: float) -> tuple[Step, ...]:
-    sizes, moments, weights = stages
-    return (
-        *WEIGHTED_STEPS,
-        Step(sizes, look),
-        Step(weights, 0.06, (weighs_gram,)),
-        Step(moments, outcomes),
-    )
-
-
 class _Arms(CateLearner):
     """Shared steps of the three learners: moments of the outcome's residuals within each arm."""
 
@@ -674,7 +656,12 @@ class _Arms(CateLearner):
         "nuisance": 0.75,  # Nuisances and arms together, without a second stage. By hand.
         "average": budget.TOP_AVERAGE,
     }
-    steps: ClassVar[tuple[Step, ...]] = _steps(FINAL_ARMS, 0.03, 0.7)
+    steps: ClassVar[tuple[Step, ...]] = (
+        *WEIGHTED_STEPS,
+        Step(FINAL_ARMS[0], 0.03),
+        Step(FINAL_ARMS[2], 0.06, ("released weights",)),
+        Step(FINAL_ARMS[1], 0.7),
+    )
     recipe: ClassVar[Recipe | None] = Recipe(
         boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False)
     )
@@ -773,7 +760,10 @@ class X(T):
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
     steps: ClassVar[tuple[Step, ...]] = (
-        *_steps(FIRST_ARMS, 0.01, 0.24),
+        *WEIGHTED_STEPS,
+        Step(FIRST_ARMS[0], 0.01),
+        Step(FIRST_ARMS[2], 0.06, ("released weights",)),
+        Step(FIRST_ARMS[1], 0.24),
         Step(IMPUTED_SIZES, 0.01),
         Step(IMPUTED, 0.24),
     )
@@ -801,7 +791,7 @@ class X(T):
         nothing = Additive(features, np.zeros(features.size))
         pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
         e = nu.mixed(p.e for p in partials)
-        weights = e, Difference(Constant(1.0), e)
+        weights: list[Function] = [e, Pointwise(np.subtract, Constant(1.0), e)]
         gram, gram_sd, cross_sd = residuals.gram, residuals.gram_sd, residuals.cross_sd
         for cross, weight in zip((-arms[0], arms[1]), weights, strict=True):
             moments = Moments(gram, cross, gram_sd, cross_sd / np.sqrt(2), variance)

@@ -24,18 +24,14 @@ from privcausal.estimators.budget import (
     ROW_WEIGHTS,
     Step,
     for_products,
-    learned_propensity,
     noise_sd,
-    products,
-    weighted,
-    wide,
 )
 from privcausal.estimators.estimands import ESTIMANDS, Tilted, bias_weight
 from privcausal.estimators.first_stages import FitState
 from privcausal.features import basis, functions
 from privcausal.features.basis import FeatureMap, Interactions
 from privcausal.features.functions import Constant, Extended, Function
-from privcausal.features.rows import Features, Rows
+from privcausal.features.rows import Rows
 from privcausal.inference import cuts, population
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
@@ -343,8 +339,14 @@ residual's size.
 
 
 def residual_cross(state: FitState, partials: Folds, arm: int | None = None) -> Cross:
-    """Sum of w (T - e)(Y - eta) phi with a public clip; `arm` is compared with all others."""
-    target = state.weigh(residual_product(state, partials, arm))
+    """Sum of w (T - e)(Y - eta) phi with a public clip, each row by its own fold's nuisances.
+
+    T is 1(arm) if `arm` is given, which is then compared with all others.
+    """
+    limits = state.outcome, state.soft_clip
+    products = [vault.ResidualProduct(p.e_soft, p.eta, *limits) for p in partials]
+    one_arm = None if arm is None else [vault.OfArm(product, arm) for product in products]
+    target = state.weigh(by_fold(one_arm or products))
     cut = 2 * RESIDUAL_SHARE * state.mean_range.bound
     return Cross(state.effect_features, target, cut, "residual product")
 
@@ -368,13 +370,6 @@ def residual_effect(
     constant = min(16 * cut**2, 0.25 * bound**2)
     size = PRIORS.effect_sd**2 * state.variance / slope_variance(features)
     return as_effect(state, state.regression.effect(moments, features, constant, size))
-
-
-def residual_product(state: FitState, partials: Folds, arm: int | None = None) -> Transform:
-    """(T - e)(Y - eta), each row by its own fold's nuisances; T is 1(arm) if `arm` is given."""
-    outcome, soft = state.outcome, state.soft_clip
-    products = [vault.ResidualProduct(p.e_soft, p.eta, outcome, soft) for p in partials]
-    return by_fold(products if arm is None else [vault.OfArm(q, arm) for q in products])
 
 
 def as_effect(state: FitState, posterior: Posterior) -> Effect:
@@ -416,9 +411,9 @@ def weights_gram(
     rows, features = state.rows, state.effect_features
     model = population.population_gram(features, rows, state.count, e * (1 - e))
     assert state.gram is not None  # released by `moments_of`
-    whole = state.gram.sub(state.effect_index)
-    seen = whole.value - whole.model
-    return model + mean_weight * seen, whole.sd * mean_weight, mean_weight
+    at = np.ix_(state.effect_index, state.effect_index)
+    seen = state.gram.value[at] - state.gram.model[at]
+    return model + mean_weight * seen, state.gram.sd * mean_weight, mean_weight
 
 
 def nuisance_of(part: FoldFit, tau: Function, outcome: vault.Outcome) -> functions.NuisanceTriple:
@@ -503,7 +498,7 @@ def over_folds(biases: Sequence[Remainder]) -> Remainder:
 
 
 def _averaged(
-    state: FitState, features: Features, weigh: Vector, g: Vector
+    state: FitState, features: basis.Features, weigh: Vector, g: Vector
 ) -> tuple[Matrix, Vector]:
     """E[w phi phi'] and E[w g phi] over the synthetic population."""
     phi = state.rows.phi(features)
@@ -522,7 +517,7 @@ def _move(state: FitState, pair: RegressionPair) -> Matrix:
 
 
 def remainder_weight(
-    state: FitState, features: Features, e: Function, term: ResultTerm = ATE_TERM
+    state: FitState, features: basis.Features, e: Function, term: ResultTerm = ATE_TERM
 ) -> Matrix:
     """E[w phi phi'] over the synthetic population, for w of `Estimand.bias_weight`."""
     phi, weigh = state.rows.phi(features), bias_weight(term, e(state.rows), state.clip)
@@ -544,7 +539,7 @@ def interaction_steps(sizes: float, treatment: float, outcome: float) -> tuple[S
         OUTCOME_INTERACTIONS: outcome,
     }
     return tuple(
-        Step(key, partial(for_products, most=most), (products,)) for key, most in weights.items()
+        Step(key, partial(for_products, most=most), ("products",)) for key, most in weights.items()
     )
 
 
@@ -619,21 +614,21 @@ def refine(state: FitState, partials: Folds, size: float | None = None) -> Folds
 
 
 NUISANCE_STEPS = (
-    Step(first_stages.COLUMN_RANGES, 0.02, (first_stages.loose,)),
+    Step(first_stages.COLUMN_RANGES, 0.02, ("loose bounds",)),
     Step(
         first_stages.OUTCOME_RANGE,
         0.02,
-        (wide, lambda _, base: not base.released_weights),
+        ("wide", "not released weights"),
         window_borders,
     ),
     Step(GRAM, 0.14),
-    Step(TREATMENT, 0.07, (learned_propensity,)),
+    Step(TREATMENT, 0.07, ("not known propensity",)),
     Step(OUTCOME, 0.25),
     *interaction_steps(0.01, 0.06, 0.14),
 )
 """Both nuisances, with their interactions if the base learns interactions."""
 
-WEIGHTED_STEPS = (NUISANCE_STEPS[0], Step(ROW_WEIGHTS, 0.02, (weighted,)), *NUISANCE_STEPS[1:])
+WEIGHTED_STEPS = (NUISANCE_STEPS[0], Step(ROW_WEIGHTS, 0.02, ("weights",)), *NUISANCE_STEPS[1:])
 """Nuisances that accept survey weights."""
 
 

@@ -56,26 +56,18 @@ class Forecast:
     """Predicted variances of the estimates of one fit, by source, shape (m,) each.
 
     `clipping` holds squared bounds of the bias and is not part of the variance.
-
-    Attributes
-    ----------
-    terms : tuple of str
-        The average effect, slopes, then groups.
-    passes : int
-        Number of passes over the rows.
-    hidden : float
-        Share of the adjustment for covariates that noise hides; NaN without learned nuisances.
     """
 
     rows: int
     plan: Plan
-    terms: tuple[str, ...]
+    terms: tuple[str, ...]  # The average effect, slopes, then groups
     sampling: Vector
     privacy: Vector
     clipping: Vector
     nuisances: Vector
     releases: tuple[Release, ...]
-    passes: int
+    passes: int  # Over the rows
+    # Share of the adjustment for covariates that noise hides; NaN without learned nuisances
     hidden: float = np.nan
     # Index of the planned term: the average effect, the first slope of a regression, or the overall
     # effect of an event study

@@ -20,7 +20,7 @@ from privcausal.estimators.averages import (
     requested_averages,
     weighed,
 )
-from privcausal.estimators.budget import Step, learned_propensity, one_contrast, several_arms
+from privcausal.estimators.budget import Step
 from privcausal.estimators.survival import SURVIVAL_STEP, with_survival_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
@@ -43,13 +43,6 @@ def arm_stages(request: Request, what: str = "treatment") -> list[StageKey]:
     return [StageKey("nuisance", f"{what} {arm}") for arm in request.arms]
 
 
-def arm_indicators(request: Request) -> dict[StageKey, vault.Transform]:
-    """The indicator 1(T = k) of each arm, by stage."""
-    return {
-        stage: vault.OfArm(vault.Assigned(), arm) for arm, stage in enumerate(arm_stages(request))
-    }
-
-
 HARDLY = (
     "Poor overlap: about {share:.0%} of the rows have a propensity below {clip:.2g} for arm {arm}, "
     "so its mean outcome relies on extrapolation. Consider estimand='PLR'."
@@ -66,7 +59,9 @@ def arm_effects(
     request = state.request
     shares = request.propensity if isinstance(request.propensity, Mapping) else None
     # propensity and mean outcome of each arm, as in a study of this arm against all others
-    state = nu.moments_of(state, {} if shares else arm_indicators(request))
+    stages = [] if shares else arm_stages(request)
+    indicators = {stage: vault.OfArm(vault.Assigned(), arm) for arm, stage in enumerate(stages)}
+    state = nu.moments_of(state, indicators)
     etas, folds, crosses = nu.outcomes(state), [], dict[StageKey, vault.Cross]()
     pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
     for arm, (treatment, residual) in enumerate(pairs):
@@ -115,18 +110,18 @@ AVERAGE_STAGES = (
     StageKey("effect", "squared scores", heading="variance"),
 )
 
-COVARIATE_RANGES = Step(first_stages.COLUMN_RANGES, 0.06, (first_stages.loose,))
+COVARIATE_RANGES = Step(first_stages.COLUMN_RANGES, 0.06, ("loose bounds",))
 MOMENTS = (
     Step(first_stages.MARGINALS, partial(budget.for_marginals, least=0.08)),
     Step(budget.GRAM, 0.20),
     Step(nu.OUTCOME, 0.45),
 )
-FIRST_EFFECT = Step(nu.NUISANCE_RESIDUALS, 0.06, (one_contrast,))
-UNKNOWN_TREATMENT = Step(nu.TREATMENT, 0.31, (learned_propensity, one_contrast))
+FIRST_EFFECT = Step(nu.NUISANCE_RESIDUALS, 0.06, ("not arms",))
+UNKNOWN_TREATMENT = Step(nu.TREATMENT, 0.31, ("not known propensity", "not arms"))
 
 
 UNKNOWN_PROPENSITY = (UNKNOWN_TREATMENT, *nu.interaction_steps(0.03, 0.16, 0.22))
-EFFECT_GRAM = Step(nu.NUISANCE_WEIGHTS, 0.04, (one_contrast, budget.weighs_gram))
+EFFECT_GRAM = Step(nu.NUISANCE_WEIGHTS, 0.04, ("not arms", "released weights"))
 
 
 class AverageLearner(learners.Learner):
@@ -168,29 +163,30 @@ class Private(AverageLearner):
     title: ClassVar[str] = "doubly robust (AIPW)"
     steps: ClassVar[tuple[Step, ...]] = (
         COVARIATE_RANGES,
-        Step(budget.ROW_WEIGHTS, 0.06, (budget.weighted,)),
+        Step(budget.ROW_WEIGHTS, 0.06, ("weights",)),
         *MOMENTS,
         FIRST_EFFECT,
         Step(AVERAGE_STAGES[1], 0.78),
-        Step(AVERAGE_STAGES[2], 0.10, (averages.with_meat,)),
+        Step(AVERAGE_STAGES[2], 0.10, ("sandwich",)),
         CLUSTER_STEP,
         SURVIVAL_STEP,
-        averages.size_steps(AVERAGE_STAGES[0], 0.10, learned_propensity)[0],  # not counts
-        *averages.size_steps(
+        Step(AVERAGE_STAGES[0], 0.10, ("sized", "not known propensity")),
+        Step(
             AVERAGE_STAGES[0],
             partial(budget.by_nobs, most=0.20, least=0.06, rows=2000.0),
-            budget.known_propensity,
+            ("sized", "known propensity"),
         ),
+        Step(AVERAGE_STAGES[0], 0.01, ("not sized", "known propensity")),  # only counts of arms
         # one histogram of the outcome, for both nuisances and scores
         Step(
             first_stages.OUTCOME_RANGE,
             partial(budget.by_nobs, most=0.40, least=0.20, rows=2000.0),
-            (budget.wide, budget.known_propensity),
+            ("wide", "known propensity"),
             outcome_edges,
         ),
-        Step(first_stages.OUTCOME_RANGE, 0.18, (budget.wide, learned_propensity), outcome_edges),
-        Step(arm_stages, 0.31, (learned_propensity, several_arms)),
-        Step(partial(arm_stages, what="residual moments"), 0.06, (several_arms,)),
+        Step(first_stages.OUTCOME_RANGE, 0.18, ("wide", "not known propensity"), outcome_edges),
+        Step(arm_stages, 0.31, ("not known propensity", "arms")),
+        Step(partial(arm_stages, what="residual moments"), 0.06, ("arms",)),
         *UNKNOWN_PROPENSITY,
         EFFECT_GRAM,
     )

@@ -39,7 +39,7 @@ from privcausal.estimators.bases import (
     refuse,
 )
 from privcausal.estimators.budget import Step, Undeclared, Weights
-from privcausal.estimators.first_stages import Fit, FitState, outcome_of, prepare
+from privcausal.estimators.first_stages import Fit, outcome_of, prepare
 from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
 from privcausal.features.basis import fourier
 from privcausal.features.design import Design
@@ -132,22 +132,6 @@ PUBLISHED_STEPS = (
     private.EFFECT_GRAM,
 )
 """Releases of private nuisances from moments, on their half."""
-
-
-def plain_design(fit: Fit) -> Design:
-    """The formula's columns, arranged for nuisances that release no sums."""
-    design = Design(fit.request.formula.terms, fit.schema, full_rank=False)
-    fit.vault.set_layout(fit.schema, [design], ())
-    return design
-
-
-def private_nuisance(
-    fit: Fit, *, linear_terms: bool = True
-) -> tuple[FitState, nu.Folds, NuisanceTriple]:
-    """e, mu_0 and mu_1 from the releases of `PUBLISHED_STEPS`."""
-    state, partials = nu.additive_nuisances(prepare(fit, linear_terms=linear_terms))
-    tau = nu.residual_effect(state, partials)
-    return state, partials, nu.nuisance_of(partials[0], tau, state.outcome)
 
 
 def on_one_half(request: Request, weights: Weights) -> tuple[tuple[Stage, ...], int]:
@@ -252,14 +236,18 @@ class Published(Learner):
 
         The variance is reported as one number. Its parts, sampling and privacy, would reveal gamma.
         """
-        base, request = fit.option, fit.request
+        base, request, formula = fit.option, fit.request, fit.request.formula
         nuisances: Estimators | NuisanceTriple
         if isinstance(base, Sklearn):  # The user's own estimators; none is released.
-            design, clip = plain_design(fit), request.arm_clip
+            clip, design = request.arm_clip, Design(formula.terms, fit.schema, full_rank=False)
+            fit.vault.set_layout(fit.schema, [design], ())
             propensity = first_stages.declared_propensity(request, fit.schema)
             nuisances = Estimators(base.propensity, base.outcome, propensity)
         else:
-            state, partials, nuisances = private_nuisance(fit, linear_terms=False)
+            # private nuisances from the releases of `PUBLISHED_STEPS`
+            state, partials = nu.additive_nuisances(prepare(fit, linear_terms=False))
+            tau = nu.residual_effect(state, partials)
+            nuisances = nu.nuisance_of(partials[0], tau, state.outcome)
             design, clip = state.design, state.clip
         outcome = first_stages.outcome_of(request, fit.schema)
         query = PublishedAte(nuisances, design, outcome, clip, starting_points(design))
@@ -427,8 +415,9 @@ class PublishedDPCATE(Learner):
         }
         why = "its theorems cover data sets that differ in one replaced row"
         refuse_published(refused, why, undeclared)
+        nuisances: tuple[Stage, ...] = ()
         if isinstance(base, NN):
-            dpcate.check_networks(request, undeclared)
+            nuisances = tuple(dpcate.network_stages(request, undeclared, own_half=True))
         if not isinstance(base, Sklearn | Given):
             dpcate.second_stage(base)  # Refuses other bases.
         if request.queries is None and self.second != "kernel":
@@ -441,11 +430,8 @@ class PublishedDPCATE(Learner):
             raise CapabilityError(
                 "second='network' requires PyTorch. Run pip install 'privcausal[nn]'."
             )
-        nuisances: tuple[Stage, ...] = ()
         cap, name, whole = 0, base.name, isinstance(base, Given)
-        if isinstance(base, NN):
-            nuisances = tuple(dpcate.network_stages(request, own_half=True))
-        elif not isinstance(base, Sklearn | Given):
+        if not isinstance(base, NN | Sklearn | Given):
             nuisances, cap = on_one_half(request, self.stages(request, bases.Gam()))
             name = dpcate.second_stage(base).name
         noisy, parts = claimed_stage(PROCESS_STAGE, request, whole=whole), 1 if whole else 2
@@ -462,10 +448,13 @@ class PublishedDPCATE(Learner):
         nuisances: vault.Estimators | NuisanceTriple
         if isinstance(base, Kernel | bases.Gam):
             # Use a copy: the result keeps the declared schema.
-            state, _, nuisances = private_nuisance(replace(fit))
+            state, partials = nu.additive_nuisances(prepare(replace(fit)))
+            tau = nu.residual_effect(state, partials)
+            nuisances = nu.nuisance_of(partials[0], tau, state.outcome)
             design = state.design
         else:
-            design = plain_design(fit)
+            design = Design(request.formula.terms, fit.schema, full_rank=False)
+            fit.vault.set_layout(fit.schema, [design], ())
         if isinstance(base, Sklearn):
             propensity = first_stages.declared_propensity(request, fit.schema)
             nuisances = vault.Estimators(base.propensity, base.outcome, propensity)
@@ -631,8 +620,8 @@ class PublishedADUM(uplift.ADUM):
         outcome = outcome_of(request, schema)
         sums = vault.PrintedCells(partition, outcome)
         release = fit.release(uplift.CELL_STAGE, sums)
-        count, total = sums.split(release.value)
-        noise, total_noise = (part[0, 0] ** 2 for part in sums.split(release.noise_sd))
+        count, total = release.value.reshape(2, -1, 2)
+        noise, total_noise = (part[0, 0] ** 2 for part in release.noise_sd.reshape(2, -1, 2))
         rows = np.where(count == 0, GRID_STEP, count)
         mean = total / rows
         # Not in the paper: the delta method, with the largest variance that the bounds allow.
@@ -686,7 +675,6 @@ CELL_DOUBT = (
 )
 
 
-@dataclass(frozen=True, eq=False)
 class PrintedLoss(vault.PolynomialSums):
     """Squared losses by arm with the noise that Zhang et al. (2012, Algorithm 1) print.
 

@@ -122,17 +122,9 @@ def first_fit(
 ) -> FirstFit:
     """Ridge regression on centered features, by the share of the slopes that is not noise.
 
-    The feature `focus` is whitened last: its u is its part that the others do not explain, with a
-    larger size.
-
-    Parameters
-    ----------
-    shrunk : GramEstimate
-        The moments of the features, shrunken towards those of the marginals, per row.
-    usual : Vector
-        Usual size of each feature, shape (p,).
-    spread : float
-        Sd of the outcome.
+    `shrunk` are the moments of the features, shrunken towards those of the marginals, per row.
+    `usual` (p,) are usual sizes of the features, and `spread` is the sd of the outcome. The feature
+    `focus` is whitened last: its u is its part that the others do not explain, with a larger size.
     """
     # Features have the size 1 and the outcome has its sd, so larger moments are noise. If it were
     # left, products of noise would be taken for slopes.
@@ -424,14 +416,9 @@ def row_cut(
 ) -> RowCut:
     """The thresholds of least half-width, for typical coefficients.
 
-    Parameters
-    ----------
-    unit : float
-        Noise sd of a mean of products off the diagonal, per unit of C^2.
-    first_variance, first_excess : float
-        Mean squared noise of the first step in units of the second, and its mean clipped amount.
-    sampling : float
-        One over the number of rows, times the design effect of shrink.
+    `unit` is the noise sd of a mean of products off the diagonal, per unit of C^2. The first step
+    has the mean squared noise `first_variance` in units of the second, and the mean clipped amount
+    `first_excess`. `sampling` is one over the number of rows, times the design effect.
     """
     square, top = leverage.square, float(law.thresholds[-1])
     if not unit:  # in tests without noise, there is no clipping
@@ -578,17 +565,10 @@ def estimate_coefficients(
 ) -> AverageEstimate:
     """Coefficients `first` + `lift` delta, with their covariance and the bounds of their bias.
 
-    Parameters
-    ----------
-    lift : Matrix
-        Map from delta to natural coefficients, shape (k, p).
-    meat : Matrix
-        Covariance of sqrt(n) times the normal equations, by sampling.
-    bias : Vector
-        Bound of the change of each coefficient by clipping, per unit of the norm of its row.
-    hidden : Vector
-        Sampling variance of the clipped amounts, per squared unit of the norm. Least squares on
-        all rows has it, and no interval is narrower than with it.
+    `lift` (k, p) maps delta to natural coefficients, and `meat` is the covariance of sqrt(n) times
+    the normal equations, by sampling. `bias` bounds the change of each coefficient by clipping, per
+    unit of the norm of its row. `hidden` is the sampling variance of the clipped amounts, per
+    squared unit of the norm. Least squares on all rows has it, and no interval is narrower.
     """
     by = lift @ np.linalg.inv(second.gram)
     estimate, moved = first + lift @ second.delta, by * bias[:, None]
@@ -1130,12 +1110,11 @@ def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> t
     most = 2 * np.sqrt(p) * noise_sd + norm.isf(FALSE_ALARMS / 2) * direction
     values, vectors = np.linalg.eigh(moments)
     into = (lift @ vectors) ** 2
-
-    def left(curvature: Vector) -> Vector:
-        """Mean squares of the columns that the other columns do not explain."""
-        return np.asarray(1 / (into @ (1 / np.maximum(curvature, 1e-12 * values[-1])))[1:])
-
-    upper, lower = left(values + most), left(values - FEW_SDS * direction)
+    # mean squares of the columns that the other columns do not explain
+    upper, lower = (
+        np.asarray(1 / (into @ (1 / np.maximum(curvature, 1e-12 * values[-1])))[1:])
+        for curvature in (values + most, values - FEW_SDS * direction)
+    )
     back = np.linalg.pinv(lift)
     second = back.T @ moments @ back
     centred = (back - np.outer(back[:, 0], second[0] / second[0, 0]))[:, 1:]
@@ -1264,8 +1243,8 @@ class LeastSquares(Learner):
         Step(ROW_SIZES, 0.0225),
         Step(OUTLIERS, 0.03),
         Step(SECOND_MOMENTS, 0.655),
-        Step(MEAT, 0.02, (lambda request, _: request.cov_type != "nonrobust",)),
-        Step(budget.ROW_WEIGHTS, 0.02, (budget.weighted,)),
+        Step(MEAT, 0.02, ("robust errors",)),
+        Step(budget.ROW_WEIGHTS, 0.02, ("weights",)),
         CLUSTER_STEP,
     )
 

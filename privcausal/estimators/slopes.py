@@ -29,11 +29,10 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2, norm
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, first_stages, private
+from privcausal.estimators import averages, first_stages, private
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import finish, product_alert
-from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.budget import Step, several_arms
+from privcausal.estimators.budget import Step
 from privcausal.estimators.words import Description, Estimate, listed, words_of
 from privcausal.features import functions
 from privcausal.inference import effects
@@ -74,19 +73,15 @@ SLOPE_SIZES = StageKey("effect", "residual sizes")
 FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
-DOSES = Step(SLOPE_SIZES, 0.10, (lambda request, _: request.dose,))
+DOSES = Step(SLOPE_SIZES, 0.10, ("dose",))
 SLOPE_STEPS = (
     private.COVARIATE_RANGES,
     *private.MOMENTS,
     Step(nu.NUISANCE_RESIDUALS, 0.12),
     Step(private.AVERAGE_STAGES[1], 0.88),
-    Step(first_stages.OUTCOME_RANGE, 0.18, (budget.wide,), outcome_edges),
+    Step(first_stages.OUTCOME_RANGE, 0.18, ("wide",), outcome_edges),
 )
 """Releases for slopes, without sizes and assignment."""
-
-
-def _sized_first(request: Request, base: PrivateBase) -> bool:
-    return budget.wide(request, base) or several_arms(request, base)
 
 
 class PartiallyLinear(private.AverageLearner):
@@ -96,14 +91,10 @@ class PartiallyLinear(private.AverageLearner):
     title: ClassVar[str] = "partialling-out (PLR)"
     steps: ClassVar[tuple[Step, ...]] = (
         *SLOPE_STEPS,
-        Step(private.AVERAGE_STAGES[0], 0.10, (_sized_first,)),
-        Step(lambda request: private.arm_stages(request)[1:], 0.31, (several_arms,)),
+        Step(private.AVERAGE_STAGES[0], 0.10, ("wide or arms",)),
+        Step(lambda request: private.arm_stages(request)[1:], 0.31, ("arms",)),
         *private.UNKNOWN_PROPENSITY,
-        Step(
-            private.AVERAGE_STAGES[0],
-            0.10,
-            (lambda request, base: not _sized_first(request, base),),
-        ),
+        Step(private.AVERAGE_STAGES[0], 0.10, ("not wide or arms",)),
         DOSES,
     )
 
@@ -166,9 +157,9 @@ def _slope_nuisances(
     """
     request, state = state.request, replace(state, clip=0.0)
     if request.arms:
-        stages = private.arm_indicators(request)
-        stages.pop(next(iter(stages)))  # drop the reference arm
-        state = nu.moments_of(state, stages)
+        stages = private.arm_stages(request)[1:]  # without the reference arm
+        arms = {stage: vault.OfArm(vault.Assigned(), arm) for arm, stage in enumerate(stages, 1)}
+        state = nu.moments_of(state, arms)
         etas = nu.outcomes(state)
         parts = [nu.paired(state, nu.propensities(state, stage), etas) for stage in stages]
         e = np.stack([folds[0].e(state.rows) for folds in parts], axis=1)
@@ -529,7 +520,7 @@ class LocalAverage(private.AverageLearner):
         *SLOPE_STEPS,
         Step(private.AVERAGE_STAGES[0], 0.10),
         DOSES,
-        Step(instrument_stages, 0.31, (budget.learned_propensity,)),
+        Step(instrument_stages, 0.31, ("not known propensity",)),
         Step(nu.TREATMENT, 0.31),
     )
 

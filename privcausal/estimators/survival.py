@@ -132,7 +132,7 @@ FEW_FOLLOWED = (
 )
 
 
-SURVIVAL_STEP = budget.Step(SURVIVAL_COUNTS, 0.3, (lambda request, _: request.horizon is not None,))
+SURVIVAL_STEP = budget.Step(SURVIVAL_COUNTS, 0.3, ("horizon",))
 
 
 def follow_up(request: Request) -> FollowUp:
@@ -163,7 +163,7 @@ def released_times(estimate: words.Estimate) -> Release:
 def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCurve]]:
     """The curves of the controls and of the treated with replicas, from the released times."""
     query, sd = SurvivalCounts(follow_up(request)), float(release.noise_sd[0])
-    curves = [arm_curve(sums, query.root) for sums in query.split(release.value)]
+    curves = [arm_curve(sums, query.root) for sums in release.value.reshape(query.follow.shape)]
     return [(curve, curve.replicas(sd, query.root)) for curve in curves]
 
 
@@ -181,7 +181,7 @@ def survival_alerts(
         if curve.followed[-1] <= LEAST_FOLLOWED or curve.risk[-1] <= noise_sd:
             alerts["censoring"] = FEW_FOLLOWED.format(horizon=request.horizon)
     query = SurvivalCounts(follow_up(request))
-    root, released = query.root, query.split(release.value)
+    root, released = query.root, release.value.reshape(query.follow.shape)
     before, at_zero = root[0] - root[-1], root[0] - root[1]  # weights of the two counts
     censored, early = float(np.sum(released[:, 1] @ before)), float(np.sum(released @ at_zero))
     noise = FEW_SDS * float(release.noise_sd[0]) * np.linalg.norm([before, at_zero], axis=1)

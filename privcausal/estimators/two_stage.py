@@ -438,9 +438,9 @@ class TwoStage(Learner):
         request, schema, formula = fit.request, fit.schema, fit.request.formula
         design = Design((*formula.modifiers, *formula.controls), schema, full_rank=False)
         modifiers = Design(formula.modifiers, schema, full_rank=False)
-        outcome, known = outcome_of(request, schema), declared_propensity(request, schema)
+        outcome, propensity = outcome_of(request, schema), declared_propensity(request, schema)
         fit.vault.set_layout(schema, [design, modifiers], ())
-        first: dict[str, functions.Function] = {} if known is None else {"e": known}
+        first: dict[str, functions.Function] = {} if propensity is None else {"e": propensity}
         for name, (key, stage) in self.first_stages(request).items():
             values = _learned(fit, design, key, stage, dict(first))
             first |= dict(zip(stage.names(name), values, strict=True))
@@ -457,7 +457,7 @@ class TwoStage(Learner):
         if self.transform == "s":  # Regress the outcome on treatment and columns.
             only = FirstStage(self.effect, with_treatment=True)
             mu0, mu1 = _learned(fit, design, TWO_STAGE_EFFECT, only, {})
-            return functions.Difference(mu1, mu0), None
+            return functions.Pointwise(np.subtract, mu1, mu0), None
         target: vault.Transform
         weight: vault.Transform | None = None
         if self.transform == "r":

@@ -23,7 +23,7 @@ from privcausal.estimators.first_stages import Fit, outcome_of
 from privcausal.features.basis import Polynomials
 from privcausal.features.design import Design
 from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, plain, shrunk
+from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, shrunk
 from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
@@ -173,28 +173,6 @@ class ADUM(EffectLearner):
 
         Refuse requests that cells cannot provide, and pure fits that would have to estimate bounds.
         """
-        self._check(request)
-        weights = self.stages(request, bases.moment_base(base))
-        if self.noise == "gaussian":
-            return budget.make_plan(request, self.name, "none", weights, self.shares, undeclared)
-        if undeclared:
-            names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
-            raise SchemaError(
-                f"{self.called} cannot estimate bounds. Declare the bounds of {names}, for example "
-                f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}."
-            )
-        # Epsilons of the stages never sum to more than the request's.
-        groups = dict.fromkeys(key.group for key in weights)
-        shares = divide({group: self.shares[group] for group in groups}, request.budget.shares)
-        total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
-        amounts = [total]
-        if len(weights) > 1:
-            amounts = portions(total, list(budget.divided(weights, shares).values()))
-        pairs = zip(weights, amounts, strict=True)
-        stages = tuple(Stage(key, 0, epsilon=amount) for key, amount in pairs)
-        return Plan(request, self.name, "none", stages, 0)
-
-    def _check(self, request: Request) -> None:
         formula = request.formula
         unsupported = {
             "extra controls (after the second | of the formula)": bool(formula.controls),
@@ -234,6 +212,25 @@ class ADUM(EffectLearner):
                 _tabulated(schema, variables, self.partition)
             elif self.partition == "grid":
                 _regular_grid(schema, variables, self.cells if isinstance(self.cells, int) else 1)
+        weights = self.stages(request, bases.moment_base(base))
+        if self.noise == "gaussian":
+            return budget.make_plan(request, self.name, "none", weights, self.shares, undeclared)
+        if undeclared:
+            names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
+            raise SchemaError(
+                f"{self.called} cannot estimate bounds. Declare the bounds of {names}, for example "
+                f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}."
+            )
+        # Epsilons of the stages never sum to more than the request's.
+        groups = dict.fromkeys(key.group for key in weights)
+        shares = divide({group: self.shares[group] for group in groups}, request.budget.shares)
+        total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
+        amounts = [total]
+        if len(weights) > 1:
+            amounts = portions(total, list(budget.divided(weights, shares).values()))
+        pairs = zip(weights, amounts, strict=True)
+        stages = tuple(Stage(key, 0, epsilon=amount) for key, amount in pairs)
+        return Plan(request, self.name, "none", stages, 0)
 
     # -- fitting -----------------------------------------------------------------------------
 
@@ -369,7 +366,16 @@ def assembled(
     request, partition = plan.request, plan.partition
     assert partition is not None
     propensity = request.propensity if isinstance(request.propensity, int | float) else None
-    value, root = shrunk(totals, partition.points(), propensity) if shrink else plain(totals)
+    if shrink:
+        value, root = shrunk(totals, partition.points, propensity)
+    else:
+        # Algorithm 1 of Betlei et al. (2021): S / C by cell and arm, and the arms' difference. A
+        # noisy count below one is replaced by one, and means are clipped to the outcome's bounds.
+        rows = np.maximum(totals.count, 1.0)
+        mean = np.clip(totals.total / rows, -totals.half, totals.half)
+        noise = (totals.total_variance + mean**2 * totals.count_variance) / rows**2
+        variance = np.minimum(noise + totals.sampled / rows, totals.half**2)
+        value, root = mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1)))
     average = average_of(totals)
     return words.Estimate(
         plan,
@@ -593,7 +599,7 @@ def cell_request(
     request = replace(request, schema=as_coded(declared, request))
     check_request(request)
     table = CellRequest(request, {"cell": "levels"}, learner)
-    labels = (label.removeprefix("cell = ") for label in table.partition.labels())
+    labels = (label.removeprefix("cell = ") for label in table.partition.labels)
     return replace(table, names=tuple(labels))
 
 

@@ -172,12 +172,7 @@ SPLIT_METHODS = {
 def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Description:
     """Describe a learner with private nuisances and averages of doubly robust scores.
 
-    Parameters
-    ----------
-    method : str
-        How the effect was computed, in a paragraph.
-    bands : str
-        What the bands for the effect cover.
+    `method` is a paragraph on how the effect was computed, and `bands` a text on their coverage.
     """
     plan = estimate.plan
     request, words = plan.request, words_of(plan.request)
@@ -523,15 +518,9 @@ def domain_alerts(
 ) -> Alerts:
     """Alerts on a column, from its noisy counts in the cells of its domain or labels.
 
-    Parameters
-    ----------
-    declared, used : Domain
-        The declared domain, and the domain used, because a range may have been narrowed. Estimated
-        domains give no alert.
-    public : float, optional
-        Number of rows, if it is public.
-    outcome : bool
-        Whether the column is the outcome of the averages.
+    The domain `used` may differ from the `declared` one, because a range may have been narrowed.
+    Estimated domains give no alert. `public` is the number of rows, if it is public. `outcome`
+    says whether the column is the outcome of the averages.
     """
     if not (isinstance(declared, Levels) and isinstance(used, Levels)):
         clipped = clipped_share(declared, used, counts, noise_sd, public)

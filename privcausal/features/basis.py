@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from privcausal.features.design import Design
-from privcausal.features.rows import Features, Rows, looked_up
+from privcausal.features.rows import Rows, looked_up
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Singles, Vector
@@ -698,3 +698,7 @@ class RescaledFeatures:
             norm2 = squared_norm(values[:, :p] / self.stretch[:p])
         weight = np.minimum(1.0, self.features.cut**2 / norm2)
         return np.minimum(weight, self.cut / np.sqrt(np.maximum(squared_norm(values), 1e-300)))
+
+
+Features: TypeAlias = FeatureMap | Turned | Fourier | Interactions | RescaledFeatures
+"""A vector of `size` functions of a row, with weights that keep its norm below `cut`."""

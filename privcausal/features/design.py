@@ -741,7 +741,8 @@ def transformed(schema: Schema, formula: CausalFormula) -> Schema:
             f"Outcome {function.expr} requires declared bounds of {name!r} within which it is "
             f"finite: bounds={{{name!r}: (lo, hi)}}."
         )
-    design = _of_outcome(formula, raw)
+    term = Term(function.expr, (function,))
+    design = design_of([term], Schema({name: raw}), full_rank=True)
     if not design.columns:
         raise FormulaError(f"Outcome {function.expr} is constant within the declared bounds.")
     column = design.columns[0]
@@ -750,12 +751,8 @@ def transformed(schema: Schema, formula: CausalFormula) -> Schema:
 
 def response(formula: CausalFormula, domain: Transformed, values: Vector) -> Vector:
     """The function of outcomes inside ``domain.raw``, shape (n,); NaN where it is not finite."""
-    design = _of_outcome(formula, domain.raw)
-    scaled = design.scaled({formula.outcome: values}, len(values))[:, 0]
-    return np.clip(domain.mid + 0.5 * domain.width * scaled, domain.lo, domain.hi)
-
-
-def _of_outcome(formula: CausalFormula, raw: Interval) -> Design:
     assert formula.response is not None
     term = Term(formula.response.expr, (formula.response,))
-    return design_of([term], Schema({formula.outcome: raw}), full_rank=True)
+    design = design_of([term], Schema({formula.outcome: domain.raw}), full_rank=True)
+    scaled = design.scaled({formula.outcome: values}, len(values))[:, 0]
+    return np.clip(domain.mid + 0.5 * domain.width * scaled, domain.lo, domain.hi)

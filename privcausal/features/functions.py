@@ -13,23 +13,21 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.features import basis
 from privcausal.features.design import Design
-from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
+from privcausal.features.rows import FINE_BINS, Rows, fine_bins
 from privcausal.typing import Integers, Matrix, Vector
 
 # Public functions of a row's covariates: nuisances and effects made from released numbers.
 
 
-class Function(Protocol):
-    """A map from covariates to a number; calling it returns shape (n,)."""
-
-    def __call__(self, rows: Rows) -> Vector: ...
+Function: TypeAlias = Callable[[Rows], Vector]
+"""A map from covariates to a number; calling it returns shape (n,)."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Known:
 class Additive:
     """offset + phi(x)' coef, clipped to [lo, hi]."""
 
-    features: Features
+    features: basis.Features
     coef: Vector
     offset: float = 0.0
     lo: float = -np.inf
@@ -91,31 +89,29 @@ class Extended:
     base: Function
     features: basis.Interactions
     coef: Vector
+    # The base's coefficients in the features of the products, and the rest, not clipped
+    shared: Vector | None = field(init=False)
+    rest: Function | float = field(init=False)
+    total: basis.Extra = field(init=False)  # Of the shared coefficients and the products
 
-    @cached_property
-    def _sum(self) -> basis.Extra:
-        shared, _ = self._parts
-        base = np.zeros(self.features.features.size) if shared is None else shared
-        return self.features.total(base, self.coef)
-
-    @cached_property
-    def _parts(self) -> tuple[Vector | None, Function | float]:
-        """The base's coefficients in the features of the products, and the rest, not clipped."""
-        base = self.base
-        if not isinstance(base, Additive):
-            return None, base
+    def __post_init__(self) -> None:
+        base, shared = self.base, None
+        rest: Function | float = base
         if type(base) is Additive and isinstance(base.features, basis.FeatureMap):
-            return base.coef, base.offset
-        return None, replace(base, lo=-np.inf, hi=np.inf)
+            shared, rest = base.coef, base.offset
+        elif isinstance(base, Additive):
+            rest = replace(base, lo=-np.inf, hi=np.inf)
+        coef = np.zeros(self.features.features.size) if shared is None else shared
+        vars(self).update(shared=shared, rest=rest, total=self.features.total(coef, self.coef))
 
     def __call__(self, rows: Rows) -> Vector:
         value: Vector | None = rows.kept(self)
         if value is None:
-            shared, rest = self._parts
-            total = rows.kept(shared, self.features, self.coef)
+            key = self.shared, self.features, self.coef
+            total = rows.kept(*key)
             if total is None:
-                total = rows.keep((shared, self.features, self.coef), self._sum(rows))
-            value = (rest(rows) if callable(rest) else rest) + total
+                total = rows.keep(key, self.total(rows))
+            value = (self.rest(rows) if callable(self.rest) else self.rest) + total
             if isinstance(self.base, Additive):
                 np.clip(value, self.base.lo, self.base.hi, out=value)
             rows.keep((self,), value, "pass")
@@ -127,11 +123,11 @@ class Extended:
         new: list[tuple[Extended, tuple[object, ...]]] = []
         for f in functions:
             if isinstance(f, Extended):
-                key: tuple[object, ...] = f._parts[0], f.features, f.coef
+                key: tuple[object, ...] = f.shared, f.features, f.coef
                 if rows.by_column and rows.kept(*key) is None:
                     new.append((f, key))
         if len(new) > 1 and all(f.features is new[0][0].features for f, _ in new):
-            values = basis.extras(rows, [f._sum for f, _ in new])
+            values = basis.extras(rows, [f.total for f, _ in new])
             for (_, key), value in zip(new, values, strict=True):
                 rows.keep(key, value)
 
@@ -183,10 +179,6 @@ class LinearFunction:
     coef: Vector
     offset: float
 
-    @property
-    def bound(self) -> float:
-        return abs(self.offset) + float(np.abs(self.coef).sum())
-
     def __call__(self, rows: Rows) -> Vector:
         scaled = rows.scaled(self.design)
         finite = scaled if self.design.plain else np.nan_to_num(scaled)
@@ -194,25 +186,15 @@ class LinearFunction:
 
 
 @dataclass(frozen=True)
-class Capped:
-    """The minimum of a function and a number."""
+class Pointwise:
+    """A NumPy function of two values, such as their minimum or their difference."""
 
-    base: Function
-    hi: float
-
-    def __call__(self, rows: Rows) -> Vector:
-        return np.minimum(self.base(rows), self.hi)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """first(x) - second(x)."""
-
+    operation: np.ufunc
     first: Function
     second: Function
 
     def __call__(self, rows: Rows) -> Vector:
-        return self.first(rows) - self.second(rows)
+        return np.asarray(self.operation(self.first(rows), self.second(rows)))
 
 
 class Ranks(NamedTuple):

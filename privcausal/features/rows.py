@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,20 +172,6 @@ def fine_bins(scaled: Vector) -> Integers:
     np.minimum(position, FINE_BINS - 1, out=position)
     np.maximum(position, 0.0, out=position)
     return position.astype(np.int64)  # rounds toward zero, which is down for these values
-
-
-class Features(Protocol):
-    """A vector of `size` functions of a row, with weights that keep its norm below `cut`."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def cut(self) -> float: ...
-
-    def of(self, rows: Rows) -> Matrix: ...
-
-    def weight(self, phi: Matrix) -> Vector: ...
 
 
 CHUNK = 1 << 22
@@ -382,7 +368,8 @@ class Rows:
             self.cache["kept", *map(id, objects)] = Cached(objects, value, lifetime)
         return value
 
-    def phi(self, features: Features) -> Matrix:
+    def phi(self, features: Any) -> Matrix:
+        """The matrix of some `basis.Features`, shape (n, size)."""
         key = "phi", id(features)
         if key not in self.cache:
             self.cache[key] = Cached((features,), features.of(self), "pass")

@@ -150,12 +150,7 @@ def reconciling(sd: Vector, identities: Matrix) -> Matrix:
     unbiased estimate of least variance (Aitken 1935). No variance rises, and a reading without
     error does not change.
 
-    Parameters
-    ----------
-    sd : Vector
-        Shape (m,).
-    identities : Matrix
-        A, shape (q, m); rows may be linearly dependent.
+    `sd` has shape (m,), and A (`identities`) the shape (q, m); rows may be linearly dependent.
     """
     shared = sd[:, None] ** 2 * identities.T  # V A'
     gain = shared @ np.linalg.pinv(identities @ shared, hermitian=True)
@@ -188,10 +183,7 @@ def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
     score from the center. The error is at most the noise, unless these rows differ from the others
     by about the clipping threshold.
 
-    Parameters
-    ----------
-    size, sd : Vector
-        Rows (or masses) of all and of each group, and their noise, shape (1 + G,).
+    `size` and `sd` (1 + G,) are the rows (or masses) of all and of each group, and their noise.
     """
     rest, noise = parts.identities @ size, np.sqrt(parts.identities**2 @ sd**2)
     return parts.identities[parts.certain | (np.abs(rest) <= few * noise)]
@@ -209,15 +201,9 @@ def joint_sampling(terms: Matrix, groups: Vector, share: Matrix, identities: Mat
     covariances (Dempster 1972). If these pairs had zero covariance instead, the matrix need not be
     positive semidefinite.
 
-    Parameters
-    ----------
-    terms : Matrix
-        Covariance of the terms, shape (m, m).
-    groups : Vector
-        Covariances of the averages in each group, shape (G, R, R), with infinite variances where
-        there is no estimate.
-    share : Matrix
-        Shares of the rows, shape (R, G).
+    `terms` (m, m) is the covariance of the terms, and `groups` (G, R, R) are those of the averages
+    in each group, with infinite variances where there is no estimate. `share` (R, G) are shares of
+    the rows.
     """
     r, many = share.shape
     finite = np.where(np.isfinite(groups), groups, 0.0)
@@ -247,39 +233,22 @@ FEW_SDS = 3.0
 
 
 class ScoreTotals(NamedTuple):
-    """Released sums of J scores and K masses at P = 1 + G places: all rows, then the groups.
+    """Released sums of J scores and K masses at P = 1 + G places: all rows, then the groups."""
 
-    Attributes
-    ----------
-    score, square : Reading
-        Sums of the centered scores, shape (J, P), and of their products, shape (P, J, J).
-    size : Reading
-        Complete rows, then sums of the masses, about 1 a row, shape (1 + K, P). A group has either
-        rows or a mass.
-    slope : Reading
-        Sums of a single score times z, shape (k - 1,).
-    outer, meat : Reading
-        Sums of a a' and of the squared score times a a', shape (k, k). The first entry of `outer`
-        counts complete rows. `meat` is 0 x 0 if it was not released.
-    points : Matrix
-        Regressors a of a synthetic population, shape (N, k).
-    units : Vector
-        Natural slope per slope on a, shape (k - 1,).
-    parts : Partitions, optional
-        Sets of groups whose sums add up to the sums over all rows.
-    limits : (float, float)
-        Known limits of the number of complete rows; equal if this number is public.
-    """
-
-    score: Reading
+    score: Reading  # Sums of the centered scores, shape (J, P)
+    # Complete rows, then sums of the masses, about 1 a row, shape (1 + K, P). A group has either
+    # rows or a mass.
     size: Reading
-    square: Reading
-    slope: Reading
+    square: Reading  # Sums of the products of the scores, shape (P, J, J)
+    slope: Reading  # Sums of a single score times z, shape (k - 1,)
+    # `outer`, `meat`: sums of a a' and of the squared score times a a', shape (k, k). The first
+    # entry of `outer` counts complete rows. `meat` is 0 x 0 if it was not released.
     outer: Reading
     meat: Reading
-    points: Matrix
-    units: Vector
-    parts: Partitions | None = None
+    points: Matrix  # Regressors a of a synthetic population, shape (N, k)
+    units: Vector  # Natural slope per slope on a, shape (k - 1,)
+    parts: Partitions | None = None  # Sets of groups whose sums add up to the sums over all rows
+    # Known limits of the number of complete rows; equal if this number is public
     limits: tuple[float, float] = (1.0, np.inf)
 
     @property
@@ -290,60 +259,27 @@ class ScoreTotals(NamedTuple):
             value, sd = np.r_[low, value[1:]], np.r_[0.0, sd[1:]]
         return Reading(value, sd)
 
-    def weighted(self, weight: Vector, size: float) -> Matrix:
-        """Sum of a a' in the synthetic population with weights of its points, shape (k, k).
-
-        The population has the study's size.
-        """
-        scale = size / len(self.points)
-        return np.asarray((self.points.T * weight) @ self.points * scale)
-
 
 class ScoreAverage(NamedTuple):
-    """One of the averages of a release, and what is known about it besides the sums.
+    """One of the averages of a release, and what is known about it besides the sums."""
 
-    Attributes
-    ----------
-    terms : tuple of ResultTerm
-        The average, then its slopes; only an average released alone has slopes.
-    parts : Vector
-        Its score as a combination of the released scores, shape (J,).
-    mass : int
-        The place of its mass among the sizes; 0 if rows have the mass 1.
-    centre : float
-        Constant subtracted from the scores.
-    clipping : float
-        Bound of the bias from clipped scores, in units of the outcome.
-    remainder : Remainder
-        Bias from nuisance errors. Intervals allow for its second moment. Its mean is not
-        subtracted: the mean depends on a prior of confounding, and subtracting it raised errors
-        more often than not.
-    least_square : float
-        Floor of the mean squared score.
-    mass_spread : float
-        Prior sd of the mean mass around 1.
-    group_masses : bool
-        Whether groups are weighted by their masses, and not by rows.
-    kept : float
-        Share that clipping keeps of the slope of the scores in their center.
-    pilot : Vector, optional
-        Coefficients p, shape (k,). If given, products with z use scores centered at a'p.
-    middle : float
-        Distance of `centre` from a value near the average. It is not 0 if scores are clipped at
-        different distances on the two sides.
-    """
-
+    # The average, then its slopes; only an average released alone has slopes
     terms: tuple[ResultTerm, ...]
-    parts: Vector
-    mass: int
-    centre: float
-    clipping: float
+    parts: Vector  # Its score as a combination of the released scores, shape (J,)
+    mass: int  # The place of its mass among the sizes; 0 if rows have the mass 1
+    centre: float  # Constant subtracted from the scores
+    clipping: float  # Bound of the bias from clipped scores, in units of the outcome
+    # Bias from nuisance errors. Intervals allow for its second moment. Its mean is not subtracted:
+    # it depends on a prior of confounding, and subtracting it raised errors more often than not.
     remainder: Remainder
-    least_square: float
-    mass_spread: float = PRIORS.balance_sd
-    group_masses: bool = False
-    kept: float = 1.0
+    least_square: float  # Floor of the mean squared score
+    mass_spread: float = PRIORS.balance_sd  # Prior sd of the mean mass around 1
+    group_masses: bool = False  # Whether groups are weighted by their masses, and not by rows
+    kept: float = 1.0  # Share that clipping keeps of the slope of the scores in their center
+    # Coefficients p, shape (k,). If given, products with z use scores centered at a'p.
     pilot: Vector | None = None
+    # Distance of `centre` from a value near the average. It is not 0 if scores are clipped at
+    # different distances on the two sides.
     middle: float = 0.0
 
 
@@ -672,7 +608,8 @@ def _slopes(
     distances from a value near the average: H is shrunk, and its error multiplies the intercept.
     """
     (outer, sd), rows, mass, pilot = sums.outer, ratio.rows, ratio.mass.value[0], average.pilot
-    model = sums.weighted(np.ones(len(sums.points)), rows)
+    points, scale = sums.points, rows / len(sums.points)  # with the study's size
+    model = np.asarray((points.T * np.ones(len(points))) @ points * scale)
     released, k = Noisy.joined([ratio.score[0], products]), len(outer)
     gram, keep = well_conditioned(outer, model, sd)
     inverse = np.asarray(np.linalg.pinv(gram, hermitian=True), float)
@@ -694,7 +631,7 @@ def _slopes(
         # The rows give sum(score^2 a a'). The mean over the synthetic population gives its fitted
         # part (a'b)^2 a a', which is subtracted, as E[score | a] = a'b under the projection.
         squares, squares_sd = sums.meat
-        fitted = sums.weighted((sums.points @ slopes) ** 2, rows)
+        fitted = (points.T * (points @ slopes) ** 2) @ points * scale
         values, vectors = np.linalg.eigh(squares - fitted)
         # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(k) sd
         error = float(squares_sd.mean()) * np.sqrt(len(model))
@@ -747,12 +684,7 @@ def noise_shape(points: Matrix, weights: Matrix) -> Matrix:
     7): V = W^-1/2 (W^1/2 M W^1/2)^1/2 W^-1/2 for the moments M of a distribution on the points.
     Multiplicative steps find this distribution.
 
-    Parameters
-    ----------
-    points : Matrix
-        Shape (n, J).
-    weights : Matrix
-        W, positive definite: the weights of the averages' variances.
+    `points` has shape (n, J). W (`weights`), positive definite, weighs the averages' variances.
     """
     root, inverse = (_power(weights, p) for p in (0.5, -0.5))
     x = points @ root

@@ -72,6 +72,7 @@ class CellTotals:
     # most the variance that the bounds allow a variable of this mean. It includes differences
     # between cells.
     sampled: Vector = field(init=False)
+    unseen: bool = field(init=False)  # Whether an arm is empty, or too small to detect
 
     def __post_init__(self) -> None:
         rows = np.maximum(self.count.sum(axis=0), 1.0)
@@ -84,13 +85,10 @@ class CellTotals:
             detected = np.maximum(self.square / rows - means**2, 0.0) + noise
             variance = np.clip(detected, 1e-4 * self.half**2, variance)
         sampled = self.most_rows * variance
+        count_noise = float(np.sqrt(len(self.count) * self.count_variance))
+        unseen = lacks_arm(self.count.sum(axis=0), count_noise)
         vars(self).update(rows=rows, means=means, mean_noise=mean_noise, sampled=sampled)
-
-    @property
-    def unseen(self) -> bool:
-        """Whether an arm is empty, or too small to detect."""
-        noise = float(np.sqrt(len(self.count) * self.count_variance))
-        return lacks_arm(self.count.sum(axis=0), noise)
+        vars(self).update(unseen=unseen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,41 +100,21 @@ class CellEffect:
     root: Matrix  # root root' is the covariance of `value`, shape (cells, r)
     count: Matrix  # Noisy rows by cell and arm, shape (cells, 2)
     reach: float
+    share: Vector = field(init=False)  # Of the rows in each cell, from the noisy counts
+    spread: Vector = field(init=False)  # Standard deviation of each cell's value
     drawn: ClassVar[bool] = True
 
-    @property
-    def share(self) -> Vector:
-        """Share of the rows in each cell, from the noisy counts."""
+    def __post_init__(self) -> None:
         size = np.maximum(self.count.sum(axis=1), 0.0)
-        return size / size.sum() if size.sum() > 0 else np.full(len(size), 1.0 / len(size))
+        share = size / size.sum() if size.sum() > 0 else np.full(len(size), 1.0 / len(size))
+        vars(self).update(share=share, spread=np.sqrt((self.root**2).sum(axis=1)))
 
     def __call__(self, rows: Rows) -> Vector:
         return np.array([*self.value, self.share @ self.value])[self.partition.cell(rows.frame)]
 
-    @property
-    def spread(self) -> Vector:
-        """Standard deviation of each cell's value."""
-        return np.asarray(np.sqrt((self.root**2).sum(axis=1)))
-
     def sd(self, rows: Rows) -> Vector:
         average = float(np.linalg.norm(self.share @ self.root))
         return np.array([*self.spread, average])[self.partition.cell(rows.frame)]
-
-
-# -- plain ------------------------------------------------------------------------------------
-
-
-def plain(totals: CellTotals) -> tuple[Vector, Matrix]:
-    """Algorithm 1 of Betlei et al. (2021): S / C by cell and arm, and the arms' difference.
-
-    A noisy count below one is replaced by one, and means are clipped to the outcome's bounds.
-    Returns effects, shape (cells,), and a diagonal root of their covariance.
-    """
-    rows = np.maximum(totals.count, 1.0)
-    mean = np.clip(totals.total / rows, -totals.half, totals.half)
-    noise = (totals.total_variance + mean**2 * totals.count_variance) / rows**2
-    variance = np.minimum(noise + totals.sampled / rows, totals.half**2)
-    return mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1)))
 
 
 # -- shrunk -----------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ an allowance, not by a proof.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -115,27 +114,16 @@ def size_law(
 ) -> SizeLaw:
     """Sizes of the rows in A arms, which may have the same tail or different ones.
 
-    Parameters
-    ----------
-    counts : Matrix
-        Noisy counts in the cells between `ends`, shapes (A, K) and (K + 1,); the first end is 0.
-    noise_sd : float or Matrix
-        Of all counts, or of each.
-    count : float
-        (Noisy) number of rows, in these arms.
-    sparse : bool
-        Whether most outcomes have one value. The tail then starts one cell later, where few rows
-        are left: the sizes of these rows do not show the sizes of the others.
-    anywhere : bool
-        Whether hidden rows may lie at the end.
-    usual : float
-        The usual mean square of the sizes in these arms; 0 if it is unknown.
-    shown : bool
-        Whether `usual` is the mean square of detected outcomes. The tail is then not a long one:
-        clipping biases both arms, and intervals allow for the worst pair of signs.
-    start : int, optional
-        Number of cells that are taken as counted. By default it follows from the counts. If it is
-        given, few rows show the tail, and the allowance is that of a long tail.
+    `counts` are noisy, in the cells between `ends`, shapes (A, K) and (K + 1,); the first end is 0.
+    `count` is the (noisy) number of rows in these arms.
+
+    If most outcomes have one value (`sparse`), the tail starts one cell later, where few rows are
+    left: the sizes of these rows do not show the sizes of the others. With `anywhere`, hidden rows
+    may lie at the end. `usual` is the usual mean square of the sizes in these arms; 0 if unknown.
+    If it is that of detected outcomes (`shown`), the tail is not a long one: clipping biases both
+    arms, and intervals allow for the worst pair of signs. `start` is the number of cells that are
+    taken as counted, which otherwise follows from the counts. If it is given, few rows show the
+    tail, and the allowance is that of a long tail.
     """
     at = np.r_[0.0, np.geomspace(ends[1] / 5, ends[-1], 300)]
     middle, share = (ends[1:] + ends[:-1]) / 2, np.maximum(counts, 0.0) / count
@@ -178,15 +166,16 @@ def size_law(
 
 def _mixed(common: Vector, by_arm: Matrix) -> Matrix:
     """Probabilities of laws (G, A), from log likelihoods of a common law (G,) and of each arm's."""
-
-    def posterior(log: Matrix) -> tuple[Matrix, Vector]:
+    laws = []
+    for log in (common[:, None], by_arm):
         most = log.max(axis=0)
-        if not np.isfinite(most).all():
-            return np.full(log.shape, 1 / len(log)), np.zeros(log.shape[1])
-        chance = np.exp(log - most)
-        return chance / chance.sum(axis=0), most + np.log(chance.mean(axis=0))
-
-    (joint, one_log), (separate, several_log) = posterior(common[:, None]), posterior(by_arm)
+        chance, total = np.full(log.shape, 1 / len(log)), np.zeros(log.shape[1])
+        if np.isfinite(most).all():
+            chance = np.exp(log - most)
+            total = most + np.log(chance.mean(axis=0))
+            chance = chance / chance.sum(axis=0)
+        laws.append((chance, total))
+    (joint, one_log), (separate, several_log) = laws
     share = float(expit(logit(COMMON) + one_log.sum() - several_log.sum()))
     return share * joint + (1 - share) * separate
 
@@ -316,10 +305,15 @@ def outcome_law(
         while borders[-1] < last or len(borders) <= LEAST_CELLS:
             borders.append(max(ranges.MERGE_RATIO * borders[-1], borders[-1] + step))
         sizes = np.concatenate([np.arange(CORE_CELLS) / CORE_CELLS, borders])
-    inside = (
-        _shared(np.r_[-np.inf, core.middle - units[0] * sizes[-2::-1]], ends)[::-1],
-        _shared(np.r_[core.middle + units[1] * sizes[:-1], np.inf], ends),
-    )
+    # the share of each counted cell, which may be a point, in each cell of the sizes, by side
+    inside, widths = [], np.diff(ends)
+    below = np.r_[-np.inf, core.middle - units[0] * sizes[-2::-1]]
+    for borders in (below, np.r_[core.middle + units[1] * sizes[:-1], np.inf]):
+        low, high = borders[:-1, None], borders[1:, None]
+        overlap = np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1])
+        part = np.clip(overlap / np.where(widths > 0, widths, 1.0), 0.0, 1.0)
+        inside.append(np.where(widths > 0, part, (low <= ends[:-1]) & (ends[:-1] < high)))
+    inside[0] = inside[0][::-1]  # from the middle outwards
     noise_sds = np.stack([np.sqrt((share**2).sum(axis=1)) for share in inside])
     square = held.sum(axis=0) @ (away / np.where(away < 0, *units)) ** 2
     law = size_law(
@@ -333,8 +327,8 @@ def outcome_law(
         start=CORE_CELLS if many else None,
     )
     mean_sizes, squares = law.over[:, 0].reshape(2, -1), law.kept[:, -1].reshape(2, -1)
-    low, high = units * mean_sizes.sum(axis=1)
-    variance = max(float(units**2 @ squares.sum(axis=1) - (high - low) ** 2), 0.0)
+    sides = units * mean_sizes.sum(axis=1)
+    variance = max(float(units**2 @ squares.sum(axis=1) - (sides[1] - sides[0]) ** 2), 0.0)
     return OutcomeLaw(core, ends, held, reach, lasts, units, law, arms, variance)
 
 
@@ -343,17 +337,6 @@ SCALE_CELLS = 4
 
 CORE_CELLS, LEAST_CELLS = 8, 4
 """Cells of the core, which are taken as counted, and the least number of cells beyond."""
-
-
-def _shared(borders: Vector, ends: Vector) -> Matrix:
-    """The share of each cell between `ends` that lies between two borders, shape (bins, cells).
-
-    A cell may be a point.
-    """
-    low, high, width = borders[:-1, None], borders[1:, None], np.diff(ends)
-    inside = np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1])
-    share = np.clip(inside / np.where(width > 0, width, 1.0), 0.0, 1.0)
-    return np.where(width > 0, share, (low <= ends[:-1]) & (ends[:-1] < high))
 
 
 # -- thresholds -------------------------------------------------------------------------------
@@ -450,15 +433,12 @@ class AbsHistogram:
     noise_sd: float
     silent: bool = False
     tail: float = 0.0
+    total: float = field(init=False)  # Of the counts, at least 1
+    cuts: Vector = field(init=False)  # Clipping thresholds that are tried, shape (SHAPE_CUTS,)
 
-    @property
-    def total(self) -> float:
-        return float(max(self.counts.sum(), 1.0))
-
-    @property
-    def cuts(self) -> Vector:
-        """Clipping thresholds that are tried, shape (SHAPE_CUTS,)."""
-        return np.geomspace(self.edges[2], self.edges[-1], SHAPE_CUTS)
+    def __post_init__(self) -> None:
+        cuts = np.geomspace(self.edges[2], self.edges[-1], SHAPE_CUTS)
+        vars(self).update(total=float(max(self.counts.sum(), 1.0)), cuts=cuts)
 
     def excess(self, cut: float) -> float:
         """Mean of (|score| - cut)+ according to the histogram."""
@@ -529,14 +509,8 @@ def denoise_normal(
     or s (1 - e(x)). The model averages over s by its likelihood. Counts beyond noise are kept:
     heavier tails count as soon as they are detectable.
 
-    Parameters
-    ----------
-    counts, borders : Vector
-        Noisy counts per bin and upper borders, shape (K,).
-    count : float
-        (Noisy) number of rows.
-    e : Vector
-        Propensities of a synthetic population, shape (N,).
+    `counts` and `borders` (K,) are noisy counts per bin and upper borders, `count` is the (noisy)
+    number of rows, and `e` (N,) are propensities of a synthetic population.
     """
     seen = without_noise_tail(counts, noise_sd, borders)
     if noise_sd == 0 or (seen.silent and counts.sum() <= noise_sd):
@@ -667,20 +641,18 @@ class Extremes:
     span: tuple[float, float] | None = None
     ends: Matrix | None = None
     means: Matrix | None = None
+    # One unit of the outcome in scores of each arm, by the mean weight, shape (A,), and factors
+    # that make the outcome's mean weight equal in both arms; the larger is 1
+    units: Vector = field(init=False)
+    factors: Vector = field(init=False)
 
-    @cached_property
-    def units(self) -> Vector:
-        """One unit of the outcome in scores of each arm, by the mean weight, shape (A,)."""
+    def __post_init__(self) -> None:
         shares = np.maximum(self.chances.mean(axis=1), 1e-12)
         weighed = (self.chances * np.abs(self.weights)).mean(axis=1)
         # scores of one arm's mean do not include outcomes of the other arm
         units = np.maximum(weighed / shares, 1e-12)
-        return np.asarray(np.where(weighed > 0, units, units.max()))
-
-    @property
-    def factors(self) -> Vector:
-        """Factors that make the outcome's mean weight equal in both arms; the larger is 1."""
-        return np.asarray(self.units.min() / self.units)
+        units = np.where(weighed > 0, units, units.max())
+        vars(self).update(units=units, factors=units.min() / units)
 
     def excess(self, cuts: Vector, doubt: float, local: float = 1e12) -> Matrix:
         """Maximum means over all rows of (|score| - cut)+, by arm and sign, shape (A, 2, C).
@@ -734,14 +706,9 @@ def trial_window(
 
     The interval equals the bounds if the outcomes have no `outcome_law`.
 
-    Parameters
-    ----------
-    counts : Matrix
-        Noisy counts by arm in the cells between `heights`, and at both ends, shape (2, K).
-    noise : float
-        Noise sd of an arm's sum per unit of half the interval's width.
-    anywhere : bool
-        Whether hidden outcomes may lie anywhere in the bounds.
+    `counts` (2, K) are noisy counts by arm in the cells between `heights`, and at both ends.
+    `noise` is the noise sd of an arm's sum per unit of half the interval's width. With `anywhere`,
+    hidden outcomes may lie anywhere in the bounds.
     """
     law = outcome_law(counts, noise_sd, bounds, anywhere=anywhere)
     if law is None:
@@ -802,22 +769,12 @@ def score_cut(
     If the outcome's scale is unknown (two values, rare events), the bias is at most that for any
     outcomes. The threshold then has the least squared noise plus squared bias.
 
-    Parameters
-    ----------
-    noise_per_cut : float
-        Noise sd of the mean score per unit of the threshold.
-    look : Look or None
-        Summary of an exploratory histogram of the outcome. Half of its variance is the usual mean
-        square of a residual.
-    rows : float
-        (Noisy) number of rows.
-    anywhere : bool
-        Whether hidden scores may have any size.
-    movable : bool
-        Whether the two thresholds may be at different distances from zero.
-    doubt : float
-        Sd of the first effect, which centers the scores. An arm's mean outcome has this error times
-        the share of the other arms.
+    `noise_per_cut` is the noise sd of the mean score per unit of the threshold, and `rows` the
+    (noisy) number of rows. `look` is the summary of a histogram of the outcome, half of whose
+    variance is the usual mean square of a residual. With `anywhere`, hidden scores may have any
+    size. If `movable`, the two thresholds may be at different distances from zero. `doubt` is the
+    sd of the first effect, which centers the scores: an arm's mean outcome has this error times the
+    share of the other arms.
     """
     largest = float(extremes.sizes.max())
     scaled = look is None or look.scaled
@@ -874,13 +831,9 @@ def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms
     mass would then stay near the center that scores were clipped around. Dividing by the remaining
     share corrects this to first order, as Newton's step to Huber's (1964) estimate would.
 
-    Parameters
-    ----------
-    weights, slopes, chances : Matrix
-        w, the slope of its score, and the probability of the arm, by arm and point of the synthetic
-        population, shape (2, N).
-    cut, rms : float
-        M, and the root mean square of the clipped scores.
+    `weights`, `slopes` and `chances` (2, N) are w, the slope of its score, and the probability of
+    the arm, by arm and point of the synthetic population. `cut` and `rms` are M, and the root mean
+    square of the clipped scores.
     """
     sizes = np.abs(weights) / cut
 

@@ -14,16 +14,16 @@ from scipy.linalg import eigh
 from scipy.special import ndtr
 from scipy.stats import chi2
 
-from privcausal.features.basis import Block, FeatureMap
+from privcausal.features.basis import Block, FeatureMap, Features
 from privcausal.features.design import Design
 from privcausal.features.functions import SYNTHETIC_CELLS, Function, Known
-from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
+from privcausal.features.rows import FINE_BINS, Rows, fine_bins
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import UNIFORM_ODDS, visible_cells
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Matrix, Vector
 
 # -- survey weights ----------------------------------------------------------------------------
 
@@ -349,11 +349,6 @@ class GramEstimate:
     sd: float
     model: Matrix
 
-    def sub(self, keep: Integers) -> GramEstimate:
-        """The block of some features."""
-        at = np.ix_(keep, keep)
-        return GramEstimate(self.value[at], self.sd, self.model[at])
-
 
 def population_gram(features: Features, rows: Rows, count: float, weight: Vector) -> Matrix:
     """count x mean of weight w phi phi' over the synthetic rows."""
@@ -371,12 +366,8 @@ def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
     with the noise sd s of their directions. Along each direction, features are scaled by the root
     of min(l + 2 s, 1).
 
-    Parameters
-    ----------
-    model : Matrix
-        Mean of w phi phi' over the synthetic rows, shape (p, p).
-    seen : Matrix
-        Released Gram on the same scale, with noise sd `noise_sd` off the diagonal.
+    `model` (p, p) is the mean of w phi phi' over the synthetic rows, and `seen` the released Gram
+    on the same scale, with noise sd `noise_sd` off the diagonal.
     """
     values, vectors = np.linalg.eigh(model)
     values = np.maximum(values, 1e-9 * values[-1])

@@ -68,12 +68,8 @@ def visible_cells(
     `CELLS_APART` are detected at the chance `error`, and other cells at the chance `luck`. If no
     cell is detected at the chance `luck`, `error` applies to all cells.
 
-    Parameters
-    ----------
-    looks : int
-        Histograms of a fit that are tested in this way: they share the chances.
-    runs : sequence of int
-        Lengths of runs of cells that are tested together.
+    `looks` is the number of histograms of a fit that are tested in this way: they share the
+    chances. `runs` are the lengths of runs of cells that are tested together.
     """
     size, cells = len(counts), []
     tests = sum(max(size - length + 1, 0) for length in runs)
@@ -105,14 +101,8 @@ def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
     start. A tail that falls at least as fast has its mass in nearer cells. Hence, for weights w_k
     that do not rise and a mass A beyond x0, E[sum w c] >= A sum w p.
 
-    Parameters
-    ----------
-    counts : Vector
-        Shape (K,).
-    edges : Vector
-        Distances, ascending from x0 > 0, shape (K + 1,).
-    looks : int
-        Number of such bounds in a fit: they share `ERROR`.
+    `edges` (K + 1,) are distances, ascending from x0 > 0. `looks` is the number of such bounds in a
+    fit: they share `ERROR`.
     """
     if not len(counts):
         return 0.0
@@ -222,30 +212,15 @@ class Core(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """Summary of a noisy histogram of all outcomes.
+    """Summary of a noisy histogram of all outcomes."""
 
-    Attributes
-    ----------
-    window : Interval
-        Interval of detected outcomes; their bounds if none is detected.
-    scaled : bool
-        Whether more than single values are detected, or no row is likely to be at the upper end.
-    reach : float
-        Largest detected distance from the middle; 0 if the scale is unknown.
-    mostly : bool
-        Whether most rows are at single values.
-    lone : bool
-        Whether one cell is detected, and many rows may be in others.
-    variance : float
-        Variance of the outcome; 0 if its scale is unknown.
-    """
-
-    window: Interval
+    window: Interval  # Interval of detected outcomes; their bounds if none is detected
+    # Whether more than single values are detected, or no row is likely to be at the upper end
     scaled: bool
-    reach: float
-    mostly: bool
-    lone: bool = False
-    variance: float = 0.0
+    reach: float  # Largest detected distance from the middle; 0 if the scale is unknown
+    mostly: bool  # Whether most rows are at single values
+    lone: bool = False  # Whether one cell is detected, and many rows may be in others
+    variance: float = 0.0  # Variance of the outcome; 0 if its scale is unknown
 
 
 def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
@@ -407,18 +382,9 @@ def outcome_window(
     declared range and the intervals that clip equal shares on both sides. The candidate of least
     squared error is returned.
 
-    Parameters
-    ----------
-    counts : Vector
-        Noisy counts of Y - lo up to each of `borders`, shape (K,).
-    bounds : Interval
-        The outcome's declared bounds.
-    borders : Vector
-        Ascending up to the width of the bounds, shape (K,).
-    count : float
-        (Noisy) number of rows.
-    noise_per_width : float
-        Noise sd of the fitted function per unit of half the interval's width.
+    `counts` (K,) are noisy counts of Y - lo up to each of `borders` (K,), which ascend to the width
+    of the declared bounds. `noise_per_width` is the noise sd of the fitted function per unit of
+    half the interval's width.
     """
     grid = np.r_[0.0, borders] / bounds.width
     # shares of the bins: detected counts, and normal distributions averaged by likelihood
@@ -437,19 +403,17 @@ def outcome_window(
     upper, middle = np.r_[0.0, np.cumsum(share)], 0.5 * (grid[1:] + grid[:-1])
     variance = float(share @ middle**2 - (share @ middle) ** 2)
     wrong = PRIORS.window_explained * variance * PRIORS.window_doubt**2
-
-    def loss(width: float, cut: float) -> float:
-        return (noise_per_width * 0.5 * width / (1 - cut)) ** 2 + wrong * cut**2
-
     least = max(NARROW, 2 * least_width(bounds.lo, bounds.hi) / bounds.width)
-    best, limits, kept = loss(1.0, 0.0), np.array([0.0, 1.0]), 1.0
+    limits, kept, best = np.array([0.0, 1.0]), 1.0, (noise_per_width * 0.5) ** 2
     for tail in TAILS if noise_sd else ():
-        ends = np.interp([tail, 1 - tail], upper, grid)
-        if ends[1] - ends[0] > least and loss(ends[1] - ends[0], 2 * tail) < best:
-            best, limits, kept = loss(ends[1] - ends[0], 2 * tail), ends, 1 - 2 * tail
+        ends, inside = np.interp([tail, 1 - tail], upper, grid), 1 - 2 * tail
+        width = float(ends[1] - ends[0])
+        loss = (noise_per_width * 0.5 * width / inside) ** 2 + wrong * (2 * tail) ** 2
+        if width > least and loss < best:
+            best, limits, kept = loss, ends, inside
     clipped = np.clip(middle, *limits)
-    inside = float(share @ np.diff(grid) ** 2) / 12  # if one bin holds all outcomes
-    variance = max(float(share @ clipped**2 - (share @ clipped) ** 2), inside) / kept**2
+    within = float(share @ np.diff(grid) ** 2) / 12  # if one bin holds all outcomes
+    variance = max(float(share @ clipped**2 - (share @ clipped) ** 2), within) / kept**2
     variance = bounds.width**2 * max(variance, least**2)
     return MeanWindow(Interval(*(bounds.lo + bounds.width * limits)), kept, variance)
 
@@ -492,15 +456,9 @@ def effective_range(
     counts. The result is the declared range if the effective range is close to a point, or wider
     than half the declared range.
 
-    Parameters
-    ----------
-    counts : Vector
-        Noisy counts in equal cells of the declared range, shape (K,).
-    looks : int
-        Number of columns that are tested.
-    whole : bool
-        Whether a single detected cell gives the declared range, too: it may hold one value that
-        most rows have, and the others may be anywhere.
+    `counts` (K,) are noisy counts in equal cells of the declared range, and `looks` is the number
+    of columns that are tested. With `whole`, a single detected cell gives the declared range, too:
+    it may hold one value that most rows have, and the others may be anywhere.
     """
     seen, cells = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY), len(counts)
     ends = np.linspace(declared.lo, declared.hi, cells + 1)
@@ -709,13 +667,9 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
     is lost beyond c. The tail condition allows rows x reach^3 / (2 c^2), so the reach is raised
     until this is as large for every c.
 
-    Parameters
-    ----------
-    rough, fine : LookCounts
-        Counts by magnitude; and counts in equal cells of the range of `coarse_range`, whose outer
-        cells include everything beyond.
-    noise : float
-        Noise sd of a sum over the rows per unit of the outcome's range.
+    `rough` are counts by magnitude, and `fine` counts in equal cells of the range of
+    `coarse_range`, whose outer cells include everything beyond. `noise` is the noise sd of a sum
+    over the rows per unit of the outcome's range.
     """
     lo, hi = float(fine.ends[0]), float(fine.ends[-1])
     seen = visible_cells(fine.value, fine.noise_sd, 1)

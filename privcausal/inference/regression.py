@@ -109,44 +109,20 @@ class Regression:
     shift: float = 0.0
     pull: float = 0.0
 
-    def tried(self) -> list[tuple[float, Vector]]:
-        """Log prior weight and prior variances for each of the factors `TRIED`."""
-        if self.unsure is None:
-            return [(0.0, self.prior)]
-        return [
-            (-0.5 * self.pull * (self.shift + step) ** 2, self.prior * np.exp(step * self.unsure))
-            for step in TRIED
-        ]
-
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Independent normal coefficients with one variance per group.
+    """Independent normal coefficients with one variance per group."""
 
-    Attributes
-    ----------
-    group : Integers
-        0 for coefficients of variance `fixed` (the intercept), otherwise 1..G.
-    scale : Vector
-        Relative prior sd within the group, shape (p,).
-    log_var, pull
-        Centers of the groups' log variances, shape (G,), and the precision around them.
-    fit_noise : bool
-        Also fit the noise variance s2.
-    basis : Matrix, optional
-        Coefficients are ``basis @ theta`` with theta independent a priori.
-    unsure : Mask, optional
-        The coefficients of `Regression.unsure`.
-    """
-
-    group: Integers
-    scale: Vector
+    group: Integers  # 0 for coefficients of variance `fixed` (the intercept), otherwise 1..G
+    scale: Vector  # Relative prior sd within the group, shape (p,)
     fixed: float
+    # Centers of the groups' log variances, shape (G,), and the precision around them
     log_var: Vector
     pull: float = 0.03
-    fit_noise: bool = False
-    basis: Matrix | None = None
-    unsure: Mask | None = None
+    fit_noise: bool = False  # Also fit the noise variance s2
+    basis: Matrix | None = None  # Coefficients are ``basis @ theta``, theta independent a priori
+    unsure: Mask | None = None  # The coefficients of `Regression.unsure`
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,14 +202,6 @@ def noise_cov(moments: Moments, beta: Vector) -> Matrix:
     diagonal = moments.cross_sd**2 + g2 * float(beta @ beta) + tiny
     noise = np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
     return noise if moments.extra is None else noise + moments.extra
-
-
-def of_nothing(moments: Moments) -> float:
-    """Log marginal likelihood of moments whose coefficients are all zero."""
-    zero = np.zeros(len(moments.cross))
-    lower = factored(moments.noise_var * positive_part(moments.gram) + noise_cov(moments, zero))
-    z = solve(lower, moments.cross)
-    return -float(np.log(lower.diagonal()).sum()) - 0.5 * float(moments.cross @ z)
 
 
 def objective(
@@ -501,7 +469,15 @@ class RegressionPair:
         pairs, or pairs with one factor.
         """
         e, y, p, effect, laws = self.e, self.y, len(self.shared), self.effect, []
-        tried, at = (e.tried(), y.tried()), np.arange(p)
+        # log prior weight and prior variances for each of the factors that are tried
+        tried, at = list[list[tuple[float, Vector]]](), np.arange(p)
+        for side in (e, y):
+            factors = [(0.0, side.prior)]
+            if side.unsure is not None:
+                log_weights = [-0.5 * side.pull * (side.shift + step) ** 2 for step in TRIED]
+                variances = [side.prior * np.exp(step * side.unsure) for step in TRIED]
+                factors = list(zip(log_weights, variances, strict=True))
+            tried.append(factors)
         pairs = list(zip(*tried, strict=True) if self.one_factor else product(*tried))
         for rho in PRIORS.correlations if self.shared.any() else (0.0,):
             mixture = []
@@ -608,14 +584,9 @@ class RegressionPair:
     ) -> Remainder:
         """Mean and sd of (d_e' W + gap') (d_y - effect d_e) under the posterior.
 
-        Parameters
-        ----------
-        weight : Matrix
-            W, shape (p, p).
-        gap : Vector
-            E[w g phi], shape (p,), if the propensity in use is the fitted propensity minus g.
-        used : RegressionPair, optional
-            Its means are the coefficients in use. The default is this pair.
+        `weight` is W (p, p). `gap` is E[w g phi] (p,) if the propensity in use is the fitted
+        propensity minus g. The means of the pair `used`, by default this one, are the coefficients
+        in use.
         """
         p, tau, (e, y) = len(self.shared), self.effect, (used or self).mean
         (weights, laws, *_), first, second = self.posterior, [], []

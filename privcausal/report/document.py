@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -86,13 +87,8 @@ INSTEAD = {
 
 
 def render_report(view: FitView, audience: Audience = "technical") -> str:
-    """The report as one HTML page.
-
-    Parameters
-    ----------
-    view : FitView
-    audience : {"technical", "public"}
-        The public edition omits coefficients, settings, methods and code.
+    """The report as one HTML page. The public edition omits coefficients, settings, methods and
+    code.
 
     Raise `CapabilityError` for an unknown audience, or if the templates are missing.
     """
@@ -132,12 +128,10 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
         "level": tables.confidence(view.alpha),
         "noise": noises.pop() if len(noises) == 1 else "",
         "pictures": {
-            "interval": plots.interval_picture(view),
+            **dict.fromkeys(("interval", "groups", "gains", "budget", "attack")),
             "shapes": plots.shape_pictures(view),
-            "groups": plots.gate_picture(view),
-            "gains": plots.gain_picture(view),
-            "budget": None if public else plots.budget_picture(view),
-            "attack": None if public else plots.attack_picture(view),
+            **plots.effect_pictures(view),
+            **({} if public else plots.privacy_pictures(view)),
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: plots.MOST_SHAPES]),
         "grids": _grids(view, public=public),
@@ -166,10 +160,32 @@ def _blocks(
     """Sentence, picture and table of each. The picture has the table, if it is not `below`."""
     blocks = list[tuple[object, ...]]()
     for i, check in enumerate(checks):
-        grid = tables.plain_grid(check.caption, check.frame)
+        # Any small frame: its index as names, floats with equal decimals, the rest as text
+        head = str(check.frame.index.name or "")
+        columns = [tables.labelled_names(head, check.frame.index, head or "row")]
+        for _, series in check.frame.items():
+            side: Literal["left", "right"] = "right" if series.dtype.kind in "iuf" else "left"
+            cells: Iterable[str] = map(str, series)
+            if series.dtype.kind == "f":
+                values = [float(value) for value in series]
+                most = max((abs(v) for v in values if math.isfinite(v)), default=1.0)
+                cells = tables.alike(values, most)
+            columns.append((tables.TableColumn(str(series.name), side), cells))
+        grid = tables.filled(check.caption, *columns, frame=check.frame)
         inside = [] if below is None else zip(check.frame.axes, below.axes, strict=True)
         printed = below is not None and all({*part} <= {*whole} for part, whole in inside)
-        picture = plots.check_picture(check, f"{ident}{i}", None if printed else grid)
+        picture: plots.Picture | None = None
+        if check.draw is not None and sum(check.rows) <= plots.MOST_BARS:
+            rows, title, name = check.rows, tables.clean(check.caption), f"{ident}{i}"
+            height = 0.3 + 0.3 * sum(rows) + 0.9 * len(rows) if rows else check.height
+            words, size = f"{title}: {tables.clean(check.sentence)}", (plots.WIDE, height)
+            below_it, stacked = None if printed else grid, rows if len(rows) > 1 else ()
+            picture = plots.drawn_picture(
+                name, f"{check.caption}.", size, check.draw, words, below_it, stacked
+            )
+            # No caption if it is the title of the plot: once, it is there for screen readers.
+            if picture.svg.count(escape(title)) > 1:
+                picture = picture._replace(caption="")
         blocks.append((check.sentence, picture, grid))
     return blocks
 
@@ -213,17 +229,19 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
 
     root = template_root()
-
-    def load(name: str) -> str | None:
-        file = root.joinpath(name)
-        return file.read_text(encoding="utf-8") if file.is_file() else None
-
+    folders = {"": root, "parts/": root.joinpath("parts")}
+    texts = {
+        f"{place}{file.name}": file.read_text(encoding="utf-8")
+        for place, folder in folders.items()
+        for file in folder.iterdir()
+        if file.is_file()
+    }
     environment = Environment(
-        loader=FunctionLoader(load),
+        loader=DictLoader(texts),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

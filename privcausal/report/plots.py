@@ -22,7 +22,7 @@ import numpy as np
 from privcausal.errors import CapabilityError, DataError
 from privcausal.prices import at_most, column, percent
 from privcausal.report import tables
-from privcausal.report.tables import Check, FitView, Shape, VarianceSource
+from privcausal.report.tables import FitView, Shape, VarianceSource
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
@@ -52,22 +52,55 @@ class Picture(NamedTuple):
     grid: tables.TableGrid | None = None
 
 
-def interval_picture(view: FitView) -> Picture | None:
-    """The headline interval by source, with the interval from sampling alone first."""
-    if view.effects is None or view.effects.empty or not view.uncertainty:
-        return None
-    effect = view.effects.iloc[view.lead]
-    if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
-        return None
-    bars = nested(effect, view.uncertainty).rename_axis(view.outcome if view.treatment else None)
-    value, low, high = tables.interval(effect)
-    level = tables.confidence(view.alpha)
-    words = f"The estimate is {value} ({level} interval {low} to {high}). Intervals by source: "
-    caption = "All sources include allowances for clipping and for noisy models." * view.more
-    of = "the overall effect" if effect.name == "overall" else effect.name
-    title, size = f"Uncertainty of {of}", (WIDE, 1.1 + 0.42 * len(bars))
-    plot = partial(coef_plot, bars, alpha=view.alpha, title=title)
-    return _picture("interval", caption, size, plot, f"{words}{'; '.join(bars.index)}.")
+def effect_pictures(view: FitView) -> dict[str, Picture]:
+    """The first interval by source, the averages of groups, and gains by share treated, if any."""
+    pictures, level = dict[str, Picture](), tables.confidence(view.alpha)
+    effects, gains = view.effects, view.gains
+    # The headline interval, with the interval from sampling alone first
+    effect = None if effects is None or effects.empty else effects.iloc[view.lead]
+    width = np.nan if effect is None else effect["conf_high"] - effect["conf_low"]
+    if effect is not None and view.uncertainty and np.isfinite(width):
+        outcome = view.outcome if view.treatment else None
+        bars = nested(effect, view.uncertainty).rename_axis(outcome)
+        value, low, high = tables.interval(effect)
+        words = f"The estimate is {value} ({level} interval {low} to {high}). Intervals by source: "
+        caption = "All sources include allowances for clipping and for noisy models." * view.more
+        of = "the overall effect" if effect.name == "overall" else effect.name
+        plot = partial(coef_plot, bars, alpha=view.alpha, title=f"Uncertainty of {of}")
+        size, label = (WIDE, 1.1 + 0.42 * len(bars)), f"{words}{'; '.join(bars.index)}."
+        pictures["interval"] = drawn_picture("interval", caption, size, plot, label)
+    if view.gates is not None and len(view.gates):  # a forest plot of group averages
+        gates = view.gates.iloc[:MOST_BARS].rename_axis(tables.clean(view.outcome))
+        ends = gates["estimate"].astype(float)
+        spread = float(gates["std_error"].min())
+        low, high = tables.alike([float(ends.min()), float(ends.max())], spread)
+        words = (
+            f"Average effects of {len(gates)} groups with {level} intervals. "
+            f"The estimates range from {low} to {high}. The table below shows all numbers."
+        )
+        plot = partial(gate_plot, gates, alpha=view.alpha, title="")
+        size = WIDE, 1.0 + 0.3 * len(gates)
+        pictures["groups"] = drawn_picture("groups", "", size, plot, words)
+    if gains is not None and len(gains) > 1:  # of treating the cells with the largest effect first
+        widths = (gains["conf_high"] - gains["conf_low"]).astype(float) / 4
+        (value,) = tables.alike([float(gains["gain"].iloc[-1])], float(widths.iloc[-1]))
+        caption = (
+            "Expected gain per person if the cells with the largest estimated effect are treated "
+            f"first. If everyone is treated, the gain is {value}. Shaded: {level} band. Dashed: "
+            "the same number of people chosen at random."
+        )
+        labels: dict[str, Any] = {"title": "Expected uplift", "ylabel": "gain per person"}
+        plot = partial(uplift_plot, gains, alpha=view.alpha, **labels)
+        rows = gains.iloc[_some(len(gains))]
+        heads = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
+        columns = {name: tables.TableColumn(head) for name, head in heads.items()}
+        grid = tables.filled(
+            "Expected gain by share treated",
+            tables.labelled_names("treated", map(tables.share_percent, rows["share"])),
+            *tables.scaled(rows, columns, float(widths.max())),
+        )
+        pictures["gains"] = drawn_picture("gains", caption, (WIDE, 2.9), plot, grid=grid)
+    return pictures
 
 
 def shape_pictures(view: FitView) -> list[Picture]:
@@ -92,7 +125,7 @@ def shape_pictures(view: FitView) -> list[Picture]:
         plot = partial(effect_plot, [shape], ylim=limits)
         name = tables.clean(shape.name)
         label = f"Effect by {name}: {words}"
-        pictures.append(_picture(f"shape{i}", words, (PANEL, 2.55), plot, label, grid))
+        pictures.append(drawn_picture(f"shape{i}", words, (PANEL, 2.55), plot, label, grid))
     return pictures
 
 
@@ -106,105 +139,45 @@ def _some(count: int) -> list[int]:
     return [round(i * (count - 1) / steps) for i in range(steps + 1)] if steps else [0]
 
 
-def gate_picture(view: FitView) -> Picture | None:
-    """The forest plot of group averages."""
-    if view.gates is None or view.gates.empty:
-        return None
-    gates = view.gates.iloc[:MOST_BARS].rename_axis(tables.clean(view.outcome))
-    ends = gates["estimate"].astype(float)
-    low, high = tables.alike(
-        [float(ends.min()), float(ends.max())], float(gates["std_error"].min())
-    )
-    words = (
-        f"Average effects of {len(gates)} groups with {tables.confidence(view.alpha)} intervals. "
-        f"The estimates range from {low} to {high}. The table below shows all numbers."
-    )
-    plot = partial(gate_plot, gates, alpha=view.alpha, title="")
-    return _picture("groups", "", (WIDE, 1.0 + 0.3 * len(gates)), plot, words)
-
-
-def gain_picture(view: FitView) -> Picture | None:
-    """The gain of treating the cells with the largest effect first."""
-    gains = view.gains
-    if gains is None or len(gains) < 2:
-        return None
-    last = gains.iloc[-1]
-    spread = float(last["conf_high"] - last["conf_low"]) / 4
-    (value,) = tables.alike([float(last["gain"])], spread)
-    caption = (
-        "Expected gain per person if the cells with the largest estimated effect are treated "
-        f"first. If everyone is treated, the gain is {value}. Shaded: "
-        f"{tables.confidence(view.alpha)} band. Dashed: the same number of people chosen at random."
-    )
-    plot = partial(uplift_plot, gains, alpha=view.alpha, title="Expected uplift")
-    plot = partial(plot, ylabel="gain per person")
-    rows = gains.iloc[_some(len(gains))]
-    words = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
-    heads = {name: tables.TableColumn(head) for name, head in words.items()}
-    widest = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
-    grid = tables.filled(
-        "Expected gain by share treated",
-        tables.labelled_names("treated", map(tables.share_percent, rows["share"])),
-        *tables.scaled(rows, heads, widest),
-    )
-    return _picture("gains", caption, (WIDE, 2.9), plot, grid=grid)
-
-
-def attack_picture(view: FitView) -> Picture | None:
-    """The proven trade-off function, as the power of the best test."""
-    if view.attack is None:
-        return None
-    powers = np.interp(ALARMS, view.attack["false_alarms"], view.attack["power"]).tolist()
-    grid = tables.filled(
-        "Detection power of the strongest attack",
-        tables.labelled_names("false positive rate", map(tables.share_percent, ALARMS)),
-        (tables.TableColumn("detection power, at most"), (f"{percent(p)}%" for p in powers)),
-    )
-    alarms, most = grid.rows[1]
-    caption = (
-        "Strongest possible attack: someone who knows everything but the data of one person tests "
-        "which of two neighboring data sets was used. At a false positive rate of "
-        f"{alarms}, the test detects a difference at most {most} of the time."
-    )
-    plot = partial(attack_plot, view.attack)
-    return _picture("attack", caption, (WIDE, 2.9), plot, grid=grid)
-
-
 ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
 """Shares of false alarms in the table; all are points of the curve."""
 
 
-def check_picture(check: Check, ident: str, grid: tables.TableGrid | None) -> Picture | None:
-    """The plot of a block with its table, and its caption if that is not the title of the plot."""
-    if check.draw is None or sum(check.rows) > MOST_BARS:
-        return None
-    height = 0.3 + 0.3 * sum(check.rows) + 0.9 * len(check.rows) if check.rows else check.height
-    words = f"{tables.clean(check.caption)}: {tables.clean(check.sentence)}"
-    stacked = check.rows if len(check.rows) > 1 else ()
-    caption = f"{check.caption}."
-    picture = _picture(ident, caption, (WIDE, height), check.draw, words, grid, stacked)
-    titled = picture.svg.count(escape(tables.clean(check.caption))) > 1  # once for screen readers
-    return picture._replace(caption="") if titled else picture
+def privacy_pictures(view: FitView) -> dict[str, Picture]:
+    """The proven trade-off function, as the power of the best test; the cost of each release."""
+    pictures = dict[str, Picture]()
+    if view.attack is not None:
+        powers = np.interp(ALARMS, view.attack["false_alarms"], view.attack["power"]).tolist()
+        grid = tables.filled(
+            "Detection power of the strongest attack",
+            tables.labelled_names("false positive rate", map(tables.share_percent, ALARMS)),
+            (tables.TableColumn("detection power, at most"), (f"{percent(p)}%" for p in powers)),
+        )
+        alarms, most = grid.rows[1]
+        caption = (
+            "Strongest possible attack: someone who knows everything but the data of one person "
+            "tests which of two neighboring data sets was used. At a false positive rate of "
+            f"{alarms}, the test detects a difference at most {most} of the time."
+        )
+        plot = partial(attack_plot, view.attack)
+        pictures["attack"] = drawn_picture("attack", caption, (WIDE, 2.9), plot, grid=grid)
+    if len(view.budget):
+        lines = view.budget.iloc[:MOST_BARS]
+        prices = tables.price_frame(lines)
+        costs = zip(prices["stage"], column(prices["price"]), prices["share"], strict=True)
+        spent = "; ".join(
+            f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
+        )
+        currency = prices["currency"].iloc[0]
+        words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
+        several = len({*view.budget["mechanism"]} - {""}) > 1
+        grid = tables.budget_grid(view.budget, mechanisms=several)
+        size, plot = (WIDE, 1.2 + 0.3 * len(lines)), partial(budget_plot, lines)
+        pictures["budget"] = drawn_picture("budget", "", size, plot, words, grid)
+    return pictures
 
 
-def budget_picture(view: FitView) -> Picture | None:
-    """The cost of each release, with the table of all releases."""
-    if view.budget.empty:
-        return None
-    lines = view.budget.iloc[:MOST_BARS]
-    prices = tables.price_frame(lines)
-    currency = prices["currency"].iloc[0]
-    costs = zip(prices["stage"], column(prices["price"]), prices["share"], strict=True)
-    spent = "; ".join(
-        f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
-    )
-    words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
-    grid = tables.budget_grid(view.budget, mechanisms=len({*view.budget["mechanism"]} - {""}) > 1)
-    size = WIDE, 1.2 + 0.3 * len(lines)
-    return _picture("budget", "", size, partial(budget_plot, lines), words, grid)
-
-
-def _picture(
+def drawn_picture(
     ident: str,
     caption: str,
     size: tuple[float, float],
@@ -237,12 +210,8 @@ def _picture(
     body = buffer.getvalue()
     body = body[body.index("<svg") :]
     # A style sheet inside would apply to the whole page, so its two lines move to the root.
-    for unwanted in (
-        r"<metadata>.*?</metadata>\s*",
-        r"<defs>\s*<style.*?</style>\s*</defs>\s*",
-        r"<!--.*?-->\s*",
-    ):
-        body = re.sub(unwanted, "", body, flags=re.DOTALL)
+    unwanted = r"<metadata>.*?</metadata>\s*|<defs>\s*<style.*?</style>\s*</defs>\s*|<!--.*?-->\s*"
+    body = re.sub(unwanted, "", body, flags=re.DOTALL)
     # Match references inside tags only, because text may contain anything similar.
     places = r'(?<=\sid=")|(?<=url\(#)|(?<=href="#)'
     body = re.sub(r"<[^>]*>", lambda tag: re.sub(places, f"{ident}-", tag.group()), body)
@@ -309,27 +278,13 @@ def titles(ax: Axes, title: str, below: str) -> None:
     width = ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
     room = 72 * width - (0 if left else AXIS_WIDTH)
     head, reading = (_wrapped(text, room / size) for text, size in ((title, 6.6), (below, 4.9)))
-    bold = ax.set_title(
-        head,
-        loc="left",
-        fontsize=10.5,
-        fontweight="bold",
-        color=INK,
-        pad=9 + 11 * len(reading.splitlines()),
-        **AS_TYPED,
-    )
+    font: dict[str, Any] = {"fontsize": 10.5, "fontweight": "bold", "color": INK}
+    pad = 9 + 11 * len(reading.splitlines())
+    bold = ax.set_title(head, loc="left", pad=pad, **font, **AS_TYPED)
     shift = ScaledTranslation(-left / 72, 0, ax.figure.dpi_scale_trans)
     bold.set_transform(bold.get_transform() + shift)
-    note = ax.annotate(
-        reading,
-        (0, 1),
-        xytext=(-left, 6),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=8.5,
-        color=GREY,
-        **AS_TYPED,
-    )
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    note = ax.annotate(reading, (0, 1), (-left, 6), fontsize=8.5, color=GREY, **place, **AS_TYPED)
     note.set_in_layout(not title)  # A long name must not shrink the panel.
 
 
@@ -388,6 +343,12 @@ ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 1}
 ABOVE: dict[str, Any] = {"markeredgecolor": "white", "zorder": 4}
 """Points above the lines of a plot, set apart by a white edge."""
 
+BESIDE: dict[str, Any] = {
+    "xytext": (6, 0), "xycoords": ("axes fraction", "data"), "textcoords": "offset points",
+    "va": "center", "color": INK, "fontsize": 9,
+}  # fmt: skip
+"""Text in a column next to the axes, which works for every length of bar or interval."""
+
 
 def include(ax: Axes, values: Iterable[float]) -> None:
     """Set horizontal limits that contain all finite values, with some margin."""
@@ -419,19 +380,8 @@ def effect_plot(
 ) -> Axes | np.ndarray[Any, Any]:
     """The effect along each modifier: one panel each, a band for curves, bars for levels.
 
-    Parameters
-    ----------
-    shapes : sequence of Shape
-    ax : Axes or sequence of Axes, one per shape
-    ylim : (low, high), optional
-        Default: one scale for all panels that contains all intervals.
-    what : str
-        What the curves show.
-
-    Returns
-    -------
-    Axes
-        Axes for one shape. For several shapes, an array of Axes in the order of `shapes`.
+    `ax` has Axes for each shape. By default, `ylim` is one scale that contains all intervals.
+    `what` says what the curves show. Several shapes give an array of Axes, in their order.
     """
     count = len(shapes)
     if count == 0:
@@ -442,9 +392,8 @@ def effect_plot(
         columns = min(3, count)
         rows = -(-count // columns)
         size = (3.4 * columns, 2.8 * rows)
-        figure, axes = plt.subplots(
-            rows, columns, figsize=size, layout="constrained", squeeze=False
-        )
+        style: dict[str, Any] = {"figsize": size, "layout": "constrained", "squeeze": False}
+        figure, axes = plt.subplots(rows, columns, **style)
         for empty in axes.ravel()[count:]:
             figure.delaxes(empty)
         panels = list(axes.ravel()[:count])
@@ -501,13 +450,9 @@ def coef_plot(
 ) -> Any:
     """Coefficients with their intervals, one row each, the first on top.
 
-    Parameters
-    ----------
-    effects : DataFrame
-        Index: terms; columns estimate, conf_low, conf_high.
-    ax : Axes, or a list of Axes: one for each slope, after one for all other terms
-    slopes : sequence of bool
-        Which terms are per unit of a column. Each of them gets its own axis unless `ax` is one.
+    `effects` has terms as its index, and the columns estimate, conf_low and conf_high. `slopes`
+    says which terms are per unit of a column. Each of them gets its own axis, after the axis of all
+    other terms, unless `ax` is one.
     """
     single = ax is not None and not isinstance(ax, list)
     separate = (
@@ -554,12 +499,8 @@ def gate_plot(
 
     With `overall`, which has the same columns, this is a forest plot. Its diamond spans the
     interval of the overall average. A group without an estimate has no line, because its interval
-    is the whole range.
-
-    Parameters
-    ----------
-    gates : DataFrame
-        Index: groups; columns estimate, std_error, conf_low, conf_high, se_sampling.
+    is the whole range. `gates` has the columns estimate, std_error, conf_low, conf_high and
+    se_sampling.
     """
     average = gates.iloc[:0] if overall is None else overall
     ax, rows = row_axes(ax, [*gates.index, *average.index])
@@ -587,16 +528,13 @@ def forest_plot(
 ) -> Axes:
     """One estimate of each of several fits, with its interval; the numbers are printed next to it.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Index: fits; columns estimate, std_error, conf_low, conf_high.
+    `frame` has fits as its index, and the columns estimate, std_error, conf_low and conf_high.
     """
     ax, places = row_axes(ax, frame.index)
     _intervals(ax, places, frame)
     for place, row in zip(places, frame.to_dict("records"), strict=True):
         value, low, high = tables.interval(row)
-        _annotate_row(ax, place, f"{value} [{low}, {high}]")
+        ax.annotate(f"{value} [{low}, {high}]", (1, place), **BESIDE)
     xlabel(ax, term)
     titles(ax, f"{tables.clean(term)} by fit", f"lines: {tables.confidence(alpha)} intervals")
     return ax
@@ -605,12 +543,8 @@ def forest_plot(
 def nested(effect: pd.Series[float], sources: Sequence[VarianceSource]) -> pd.DataFrame:
     """Intervals of the first source alone, with the second, and of all sources together.
 
-    Parameters
-    ----------
-    effect : Series
-        With estimate, std_error, max_bias, conf_low, conf_high.
-    sources : sequence of VarianceSource
-        Sampling first; each source adds to the ones before it.
+    `effect` has estimate, std_error, max_bias, conf_low and conf_high. Of `sources`, sampling is
+    first, and each source adds to the ones before it.
     """
     import pandas as pd
 
@@ -644,7 +578,7 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.barh(places, costs, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
     for place, text, share in zip(places, column(costs), prices["share"], strict=True):
         label = f"{text} ({tables.share_percent(share)})" if share else "free"
-        _annotate_row(ax, place, label)
+        ax.annotate(label, (1, place), **BESIDE)
     ax.set_xlim(0, 1.05 * (float(costs.max()) if len(costs) else 0) or 1.0)
     ax.locator_params(axis="x", nbins=3)  # Costs have many digits, and more ticks would overlap.
     xlabel(ax, f"cost ({prices['currency'].iloc[0]})")
@@ -662,11 +596,8 @@ def uplift_plot(
 ) -> Axes:
     """Gain from treating the share x with the largest predicted effect, with its band.
 
-    Parameters
-    ----------
-    curve : DataFrame
-        Columns share (0 to 1), gain, conf_low, conf_high, random (the gain of treating the same
-        share at random).
+    `curve` has the columns share (0 to 1), gain, conf_low, conf_high and random (the gain of
+    treating the same share at random).
     """
     ax = axes_of(ax, height=3.2)
     x = 100 * finite(curve["share"])
@@ -680,13 +611,7 @@ def uplift_plot(
 
 
 def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Largest possible power of a test between two neighboring tables.
-
-    Parameters
-    ----------
-    curve : DataFrame
-        Columns false_alarms and power, shares from 0 to 1.
-    """
+    """Largest power of a test between neighboring tables, by false_alarms; both are shares."""
     ax = axes_of(ax, height=3.2)
     x, y = (100 * finite(curve[name]) for name in ("false_alarms", "power"))
     ax.fill_between(x, x, y, color=BLUE, alpha=0.15, linewidth=0)
@@ -714,30 +639,9 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, others: Iterable[f
     ax.plot(finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5, **ABOVE)
 
 
-def _annotate_row(ax: Axes, place: float, text: str) -> None:
-    """Text in a column next to the axes, which works for every length of bar or interval."""
-    ax.annotate(
-        text,
-        (1, place),
-        xytext=(6, 0),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="center",
-        color=INK,
-        fontsize=9,
-    )
-
-
 # -- plans, sensitivity, and plots of one kind of fit ----------------------------------------------
 
-LINES = (
-    (BLUE, "o"),
-    (VERMILION, "s"),
-    ("#009E73", "^"),
-    ("#CC79A7", "D"),
-    (INK, "v"),
-    ("#B07900", "P"),
-)
+LINES = tuple(zip((BLUE, VERMILION, "#009E73", "#CC79A7", INK, "#B07900"), "os^DvP", strict=True))
 """Color and marker of each line of a plan; markers identify the lines without color."""
 
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
@@ -748,13 +652,9 @@ def plan_plot(
 ) -> Axes:
     """Planned half-width against epsilon, a line per n, or against n, a line per epsilon.
 
-    Parameters
-    ----------
-    plan : DataFrame
-        Columns n, eps, half-width from, half-width to, sampling (without privacy noise), and
-        planned. Planned points are the requested points, and are marked.
-    by : {"eps", "n"}
-        The horizontal axis; both axes are logarithmic.
+    `plan` has the columns n, eps, half-width from, half-width to, sampling (without privacy noise)
+    and planned. Planned points are the requested points, and are marked. `by` is the horizontal
+    axis; both axes are logarithmic.
     """
     ax = axes_of(ax, height=3.6, grid="both")
     other = "n" if by == "eps" else "eps"
@@ -787,11 +687,8 @@ def plan_plot(
 def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Weighted utility of privacy and precision against epsilon, a line per weight.
 
-    Parameters
-    ----------
-    curve : DataFrame
-        Columns n, eps, weight (of privacy), utility (0 to 1). The best epsilon of each line is
-        marked.
+    `curve` has the columns n, eps, weight (of privacy) and utility (0 to 1). The best epsilon of
+    each line is marked.
     """
     ax = axes_of(ax, height=3.6, grid="both")
     for number, weight in enumerate(curve["weight"].unique().tolist()):
@@ -843,12 +740,8 @@ def sensitivity_plot(
 ) -> Axes:
     """Possible estimates under an unmeasured confounder, by its strength.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns strength (0 to 1), low, high, conf_low, conf_high.
-    robustness : Series
-        Strengths that move the interval and the estimate to zero; each is marked.
+    `frame` has the columns strength (0 to 1), low, high, conf_low and conf_high. `robustness` has
+    the strengths that move the interval and the estimate to zero; each is marked.
     """
     ax = axes_of(ax, height=3.4)
     x = 100 * finite(frame["strength"])
@@ -863,17 +756,9 @@ def sensitivity_plot(
     for name, marker in (("interval", "o"), ("estimate", "D")):
         value = float(robustness[name])
         if 0 < value < 1:
-            ax.plot(
-                [100 * value],
-                [0],
-                marker,
-                color=VERMILION,
-                markersize=7,
-                markeredgecolor="white",
-                clip_on=False,
-                zorder=5,
-                label=f"{name} reaches zero at {tables.share_percent(value)}",
-            )
+            label = f"{name} reaches zero at {tables.share_percent(value)}"
+            style: dict[str, Any] = {**ABOVE, "zorder": 5, "clip_on": False, "label": label}
+            ax.plot([100 * value], [0], marker, color=VERMILION, markersize=7, **style)
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=INK)
     ax.set_xlabel(
@@ -892,10 +777,8 @@ def event_plot(
 ) -> Axes:
     """Effects by time since treatment: pointwise intervals and simultaneous bands.
 
-    Parameters
-    ----------
-    events : DataFrame
-        Index: event times as text; columns estimate, conf_low, conf_high, band_low, band_high.
+    `events` has event times as text as its index; columns estimate, conf_low, conf_high, band_low,
+    band_high.
     """
     ax = axes_of(ax, height=3.6)
     x = events.index.to_numpy(dtype=float)
@@ -904,21 +787,11 @@ def event_plot(
         low, high = (finite(events[f"{kind}_{side}"]) for side in ("low", "high"))
         ax.vlines(x, low, high, color=color, linewidth=width, zorder=2)
     before = x < 0
-    for part, face, label in (
-        (before, "white", "before treatment"),
-        (~before, BLUE, "from treatment on"),
-    ):
-        ax.plot(
-            x[part],
-            finite(events["estimate"])[part],
-            "o",
-            color=BLUE,
-            markersize=6,
-            markerfacecolor=face,
-            markeredgewidth=1.6,
-            label=label,
-            zorder=4,
-        )
+    estimate = finite(events["estimate"])
+    dots: dict[str, Any] = {"color": BLUE, "markersize": 6, "markeredgewidth": 1.6, "zorder": 4}
+    kinds = (before, "white", "before treatment"), (~before, BLUE, "from treatment on")
+    for part, face, label in kinds:
+        ax.plot(x[part], estimate[part], "o", markerfacecolor=face, label=label, **dots)
     if before.any() and not before.all():
         last, first = x[before][-1], x[~before][0]
         ax.axvline((last + first) / 2, color=VERMILION, linewidth=1.2, zorder=1)
@@ -940,12 +813,8 @@ def survival_plot(
 ) -> Axes:
     """Survival curves by arm as steps, with simultaneous bands and numbers at risk.
 
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns arm, time, survival, band_low, band_high, at_risk.
-    mean : bool
-        Whether to shade the area between the curves, the difference of mean survival times.
+    `curves` has the columns arm, time, survival, band_low, band_high and at_risk. With `mean`, the
+    area between the curves is shaded: the difference of mean survival times.
     """
     ax = axes_of(ax, height=4.2)
     arms = [(tables.clean(arm), curve) for arm, curve in curves.groupby("arm", sort=False)]
@@ -974,16 +843,11 @@ def survival_plot(
     }  # fmt: skip
     for row, (arm, _) in enumerate(arms):
         name = f"At risk (noisy), {tables.cut(arm, PICTURE_NAME)}:"
-        ax.annotate(name, (0, 0), (-26, -34 - 27 * row), xycoords="axes fraction", **below)
+        below["xycoords"] = "axes fraction"
+        ax.annotate(name, (0, 0), (-26, -34 - 27 * row), **below)
         for t, value in zip(risk.index, risk.iloc[:, row], strict=True):
-            ax.annotate(
-                f"{value:,.0f}",
-                (t, 0),
-                (0, -46 - 27 * row),
-                ha="center",
-                xycoords=("data", "axes fraction"),
-                **below,
-            )
+            below["xycoords"], ends = ("data", "axes fraction"), ((t, 0), (0, -46 - 27 * row))
+            ax.annotate(f"{value:,.0f}", *ends, ha="center", **below)
     return ax
 
 
@@ -1010,32 +874,18 @@ def overlap_plot(
 ) -> Axes:
     """Rows by propensity: treated upward, controls downward, whiskers for the noise.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns low, high, treated, control, std_error. The outer cells hold clipped propensities.
-    arms : (str, str)
-        Names of the control arm and of the treated arm.
+    `frame` has the columns low, high, treated, control and std_error. The outer cells hold clipped
+    propensities. `arms` are names of the control arm and of the treated arm.
     """
     ax = axes_of(ax, height=3.4)
     places = np.arange(len(frame), dtype=float)
     places[[0, -1]] += [-0.5, 0.5]  # Set the cells of clipped propensities apart.
     noise = NOISE_95 * finite(frame["std_error"])
-    for name, sign, color, hatch in (
-        ("treated", 1, BLUE, ""),
-        ("control", -1, SKY, "///"),
-    ):
+    for name, sign, color, hatch in (("treated", 1, BLUE, ""), ("control", -1, SKY, "///")):
         counts = finite(frame[name])
-        ax.bar(
-            places,
-            sign * np.maximum(counts, 0.0),
-            width=0.9,
-            color=color,
-            hatch=hatch,
-            edgecolor="white" if not hatch else INK,
-            linewidth=0.5,
-            zorder=2,
-        )
+        style: dict[str, Any] = {"hatch": hatch, "edgecolor": INK if hatch else "white"}
+        heights = sign * np.maximum(counts, 0.0)
+        ax.bar(places, heights, width=0.9, color=color, linewidth=0.5, zorder=2, **style)
         low, high = np.maximum(counts - noise, 0.0), np.maximum(counts + noise, 0.0)
         ax.vlines(places, sign * low, sign * high, color=INK, linewidth=1, zorder=3)
     ax.axhline(0, color=INK, linewidth=0.8, zorder=4)
@@ -1045,17 +895,9 @@ def overlap_plot(
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     control, treated = (tables.cut(tables.clean(arm), PICTURE_NAME) for arm in arms)
     for text, height in ((treated, 0.96), (f"{control} (hatched)", 0.04)):
-        ax.annotate(
-            text,
-            (0.01, height),
-            xycoords="axes fraction",
-            va="top" if height > 0.5 else "bottom",
-            color=INK,
-            fontsize=9.5,
-            fontweight="bold",
-            bbox={"color": "white", "pad": 1.5},
-            **AS_TYPED,
-        )
+        style = {"va": "top" if height > 0.5 else "bottom", "fontsize": 9.5, "fontweight": "bold"}
+        style |= {"color": INK, "bbox": {"color": "white", "pad": 1.5}, **AS_TYPED}
+        ax.annotate(text, (0.01, height), xycoords="axes fraction", **style)
     ax.set_ylabel("rows (noisy count)")
     # Cell borders as ticks, and names of the two cells of clipped propensities.
     borders = frame["high"].to_numpy()[:-1]
@@ -1072,12 +914,9 @@ def overlap_plot(
 
 
 def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Standardized differences: hollow before weighting, filled after.
+    """Standardized differences of terms: hollow before weighting, filled after.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Index: terms; columns before, std_error_before, after, std_error_after.
+    `frame` has the columns before, std_error_before, after and std_error_after.
     """
     ax, places = row_axes(ax, frame.index)
     ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
@@ -1092,13 +931,7 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         noise = NOISE_95 * finite(frame[f"std_error_{name}"])
         ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
         ax.plot(
-            value,
-            places + shift,
-            marker,
-            color=color,
-            markerfacecolor=face,
-            markersize=6,
-            zorder=4,
+            value, places + shift, marker, color=color, markerfacecolor=face, markersize=6, zorder=4
         )
         limits += [*(value - noise), *(value + noise)]
     include(ax, limits)

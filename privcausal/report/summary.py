@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from importlib.util import find_spec
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -71,10 +71,8 @@ def _grid(block: tables.TableGrid) -> Iterator[str]:
     cells = [tuple(map(_text_cell, row, block.columns)) for row in block.rows]
     if not block.headed:
         yield from _wrap(tables.ascii_only(block.caption), TEXT_WIDTH)
-        widths, gaps = _layout(cells, block.columns, TEXT_WIDTH - 2)
-        yield from (
-            "  " + line for row in cells for line in _text_row(row, block.columns, widths, gaps)
-        )
+        for lines in _laid_out(cells, block.columns, TEXT_WIDTH - 2):
+            yield from ("  " + line for line in lines)
         return
     # A head above narrow numbers is shortened, as names are.
     heads = []
@@ -98,16 +96,15 @@ def _grid(block: tables.TableGrid) -> Iterator[str]:
         chosen = sorted([*names, *panel])
         columns = tuple(block.columns[i] for i in chosen)
         part = [tuple(row[i] for i in chosen) for row in cells]
-        widths, gaps = _layout(part, columns, TEXT_WIDTH)
         ruled = panel is not panels[0]
-        for index, row in enumerate(part, -1):
+        for index, lines in enumerate(_laid_out(part, columns, TEXT_WIDTH), -1):
             ruled = ruled or index in breaks
             # If there are several panels, rows without numbers are omitted.
             if len(panels) == 1 or any(cells[index + 1][i].strip() for i in panel):
                 if ruled:
                     yield "-" * TEXT_WIDTH
                 ruled = False
-                yield from _text_row(row, columns, widths, gaps)
+                yield from lines
 
 
 def _text_cell(text: str, column: tables.TableColumn) -> str:
@@ -116,28 +113,10 @@ def _text_cell(text: str, column: tables.TableColumn) -> str:
     return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
 
 
-def _text_row(
-    cells: tuple[str, ...],
-    columns: tuple[tables.TableColumn, ...],
-    widths: list[int],
-    gaps: list[int],
-) -> Iterator[str]:
-    """Lines of a row: a long name continues below, broken between words if possible."""
-    columned = [
-        (_wrap(cell, max(width, 1)) if column.align == "left" else [cell]) or [""]
-        for cell, column, width in zip(cells, columns, widths, strict=True)
-    ]
-    for parts in zip_longest(*columned, fillvalue=""):
-        yield "".join(
-            " " * gap + (text.ljust(width) if column.align == "left" else text.rjust(width))
-            for text, column, width, gap in zip(parts, columns, widths, gaps, strict=True)
-        )
-
-
-def _layout(
+def _laid_out(
     cells: list[tuple[str, ...]], columns: tuple[tables.TableColumn, ...], room: int
-) -> tuple[list[int], list[int]]:
-    """Widths of the columns and the gaps before them that fill `room`."""
+) -> Iterator[list[str]]:
+    """The lines of each row in `room`: a long name continues below, if possible between words."""
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
     texts = [i for i, column in enumerate(columns) if column.align == "left"]
     gaps = [0] + [2] * (len(columns) - 1)
@@ -156,7 +135,19 @@ def _layout(
         extra = min(3, spare // len(airy))
         gaps = [gap + (extra if i in airy else 0) for i, gap in enumerate(gaps)]
         widths[0] += spare - extra * len(airy)
-    return widths, gaps
+    for row in cells:
+        columned = [
+            (_wrap(cell, max(width, 1)) if i in texts else [cell]) or [""]
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines = []
+        for parts in zip_longest(*columned, fillvalue=""):
+            placed = [
+                " " * gap + (text.ljust(width) if i in texts else text.rjust(width))
+                for i, (text, width, gap) in enumerate(zip(parts, widths, gaps, strict=True))
+            ]
+            lines.append("".join(placed))
+        yield lines
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -202,40 +193,6 @@ def escape_latex(text: object) -> str:
     return escaped.replace("--", "-{}-{}")
 
 
-def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
-    match block:
-        case tables.Pairs():
-            yield r"\begin{tabular}{@{}lr@{\quad}lr@{}}"
-            yield r"\toprule"
-            short, long = _facts(block)
-            for pairs in short:
-                cells = (
-                    (f"{escape_latex(tables.cut(label, TEX_NAME))}:" * bool(label), escape_latex(v))
-                    for label, v in pairs
-                )
-                yield " & ".join(chain(*cells)) + r" \\"
-            for label, value in long:
-                # Group the paragraph, because \raggedright would redefine the row's \\.
-                text = rf"{{\raggedright {escape_latex(value)}\par}}"
-                name = escape_latex(tables.cut(label, TEX_NAME))
-                yield rf"{name}: & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{text}}} \\"
-            yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
-        case tables.TableGrid():
-            yield rf"\smallskip\emph{{{escape_latex(block.caption)}}}\par"
-            # A page cannot break within a tabular.
-            for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
-                breaks = tuple(b - start for b in block.breaks if start < b < start + TABLE_ROWS)
-                rows = block.rows[start : start + TABLE_ROWS]
-                yield from _tabular(replace(block, rows=rows, breaks=breaks))
-        case tables.Prose() if not block.console:
-            yield r"\begin{minipage}{\linewidth}\footnotesize\raggedright"
-            if block.heading:
-                yield rf"\emph{{{escape_latex(block.heading)}}}\par"
-            for paragraph in block.paragraphs:
-                yield POWER.sub(_power, escape_latex(paragraph)) + r"\par"
-            yield r"\end{minipage}\par\smallskip"
-
-
 def _facts(block: tables.Pairs) -> tuple[list[tuple[tables.Pair, ...]], list[tables.Pair]]:
     """The rows of short facts, and the long facts."""
     sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
@@ -273,7 +230,11 @@ def _power(match: re.Match[str]) -> str:
 
 SIDES = {side: f' style="text-align:{side}"' for side in ("left", "right", "center")}
 # The contrast on white is 9.3 : 1, above the AA requirement. The border needs no color.
-ALERT = "border:3px solid #8a1c00;color:#8a1c00;background:#fff;padding:.5em 1em;font-weight:bold"
+ALERT_HTML = (
+    '<p role="note" class="alert" style="border:3px solid #8a1c00;color:#8a1c00;background:#fff;'
+    'padding:.5em 1em;font-weight:bold">{}</p>'
+)
+"""The alert line, which every reader must see."""
 
 
 def escape_html(text: object) -> str:
@@ -294,11 +255,6 @@ border-right: 0; background: none; }
 .privcausal-summary tbody + tbody { border-top: 1px solid #333; }
 </style>"""
 """Rules above, below and under the head, without vertical rules, as in print."""
-
-
-def alert_html(alert: str) -> str:
-    """The alert line, which every reader must see."""
-    return f'<p role="note" class="alert" style="{ALERT}">{escape_html(alert)}</p>'
 
 
 def grid_html(grid: tables.TableGrid) -> str:
@@ -430,13 +386,9 @@ class Summary(Strict):
 
     def as_text(self) -> str:
         """The summary as ASCII text of at most 78 columns; long names are cut in the middle."""
-        alert, title = (
-            [
-                " " * ((TEXT_WIDTH - len(line)) // 2) + line
-                for line in _wrap(tables.ascii_only(text), TEXT_WIDTH)
-            ]
-            for text in (self.alert, self.title)
-        )
+        wrapped = (_wrap(tables.ascii_only(text), TEXT_WIDTH) for text in (self.alert, self.title))
+        # Centered; a trailing blank is removed below.
+        alert, title = ([f"{line:^{TEXT_WIDTH}}" for line in text] for text in wrapped)
         lines = [*alert, *title]
         for block in self.blocks:
             match block:
@@ -469,8 +421,8 @@ class Summary(Strict):
         label : str
             For ``\\ref``, inserted literally.
         """
-        if caption is None and (label or self.floats):
-            caption = self.title
+        floating = caption is not None or label or self.floats
+        caption = self.title if floating and caption is None else caption
         alert = [rf"\textbf{{{escape_latex(self.alert)}}}\par\medskip"] if self.alert else []
         if caption is None:
             head = [r"\begin{center}\small", *alert]
@@ -482,17 +434,46 @@ class Summary(Strict):
         single = sum(isinstance(block, tables.TableGrid) for block in self.blocks) == 1
         body = list[str]()
         for block in self.blocks:
-            # A single table has the float's caption; several tables keep their own captions.
-            if caption is not None and single and isinstance(block, tables.TableGrid):
-                body += _tabular(block)
-            else:
-                body += _tex_lines(block)
-        end = r"\end{center}" if caption is None else r"\end{table}"
-        return "\n".join([PREAMBLE, *head, *body, *alert, end]) + "\n"
+            match block:
+                case tables.Pairs():
+                    body += [r"\begin{tabular}{@{}lr@{\quad}lr@{}}", r"\toprule"]
+                    short, long = _facts(block)
+                    for pairs in short:
+                        cells = list[str]()
+                        for name, value in pairs:
+                            cut = escape_latex(tables.cut(name, TEX_NAME))
+                            cells += [f"{cut}:" if name else "", escape_latex(value)]
+                        body.append(" & ".join(cells) + r" \\")
+                    for name, value in long:
+                        # Group the paragraph, because \raggedright would redefine the row's \\.
+                        text = rf"{{\raggedright {escape_latex(value)}\par}}"
+                        cut = escape_latex(tables.cut(name, TEX_NAME))
+                        body.append(
+                            rf"{cut}: & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{text}}} \\"
+                        )
+                    body += [r"\bottomrule", r"\end{tabular}\par\smallskip"]
+                case tables.TableGrid() if caption is not None and single:
+                    body += _tabular(block)  # It has the float's caption.
+                case tables.TableGrid():
+                    body.append(rf"\smallskip\emph{{{escape_latex(block.caption)}}}\par")
+                    # A page cannot break within a tabular.
+                    for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
+                        end = start + TABLE_ROWS
+                        breaks = tuple(b - start for b in block.breaks if start < b < end)
+                        body += _tabular(replace(block, rows=block.rows[start:end], breaks=breaks))
+                case tables.Prose() if not block.console:
+                    body.append(r"\begin{minipage}{\linewidth}\footnotesize\raggedright")
+                    if block.heading:
+                        body.append(rf"\emph{{{escape_latex(block.heading)}}}\par")
+                    escaped = (POWER.sub(_power, escape_latex(t)) for t in block.paragraphs)
+                    body += [rf"{paragraph}\par" for paragraph in escaped]
+                    body.append(r"\end{minipage}\par\smallskip")
+        tail = r"\end{center}" if caption is None else r"\end{table}"
+        return "\n".join([PREAMBLE, *head, *body, *alert, tail]) + "\n"
 
     def as_html(self) -> str:
         """A `div` of tables, with every name escaped."""
-        alert = [alert_html(self.alert)] if self.alert else []
+        alert = [ALERT_HTML.format(escape_html(self.alert))] if self.alert else []
         title = f"<p><strong>{escape_html(self.title)}</strong></p>"
         parts = list[str]()
         for block in self.blocks:
@@ -643,9 +624,8 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     if effects is not None and (view.gates is not None or view.shapes):
         first, rest = effects.iloc[: view.averages], effects.iloc[view.averages :]
         effects, slopes = first, rest if full or not view.shapes else None
-    estimates: list[list[tables.TableBlock]] = [
-        [grid] for grid in tables.fit_grids(view, effects, slopes).values()
-    ]
+    grids = tables.fit_grids(view, effects, slopes).values()
+    estimates: list[list[tables.TableBlock]] = [[grid] for grid in grids]
     below = (view.adjustment, *(() if full else (view.region,)))
     if any(below) and estimates:
         estimates[0].append(tables.Prose(tuple(filter(None, below))))
@@ -657,9 +637,8 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in curves)
         estimates.append([tables.Prose((*lead, *lines), "Effect by modifier")])
     promise = " ".join(view.guarantee if full else view.promise)
-    private: tables.TableBlock = tables.Prose(
-        (f"{'' if view.kind == 'none' else 'Privacy: '}{promise}",)
-    )
+    head = "" if view.kind == "none" else "Privacy: "
+    private: tables.TableBlock = tables.Prose((f"{head}{promise}",))
     left, right = view.left, view.right
     ends: list[list[list[tables.TableBlock]]]
     if full:
@@ -681,8 +660,8 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         ends = [[[cost, private, tables.Prose((MORE,), console=True)]]]
     # Heavy rules between sections, and light rules within
     blocks = list[tables.TableBlock]()
-    head: list[tables.TableBlock] = [tables.Pairs("The analysis", left, right)]
-    for section in ([head], estimates, *ends):
+    facts: list[tables.TableBlock] = [tables.Pairs("The analysis", left, right)]
+    for section in ([facts], estimates, *ends):
         for i, part in enumerate(section):
             blocks += [tables.Rule("-" if i else "="), *part]
     return Summary(view.title, tuple(blocks), tables.ALERTS[view.kind])
@@ -800,14 +779,9 @@ def compared(
 ) -> Comparison:
     """The comparison of fits: terms in order of appearance, facts as in the fit with the most.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As `Comparison.frame`; names of fits and terms are untrusted text.
-    facts : mapping
-        For each fit, facts about the fit as a whole, by label: text, ready to print.
-    kinds : collection of {"proven", "published", "none"}
-        Guarantee kinds of the fits that this package made.
+    `frame` is as in `Comparison`; names of fits and terms are untrusted text. `facts` has facts
+    about each fit as a whole, by label, ready to print. `kinds` are the guarantees of this
+    package's fits.
     """
     import pandas as pd
 

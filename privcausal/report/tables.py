@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, TypeAlias
 
@@ -263,10 +264,13 @@ def check_labels(labels: Labels | None, columns: tuple[str, ...]) -> dict[str, s
     return dict(names)
 
 
-def relabelled(text: str, labels: Labels) -> str:
-    """A term with its columns' labels: ``C(ward)[T.north]`` and ``ward[north]`` as Ward: north."""
-    if not labels:
-        return text
+def relabelled(text: str, labels: Labels, whole: Labels = MappingProxyType({})) -> str:
+    """A term with its columns' labels: ``C(ward)[T.north]`` and ``ward[north]`` as Ward: north.
+
+    `whole` has the display names of whole texts.
+    """
+    if not labels or whole.get(text):
+        return whole.get(text) or text
     names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
     column = rf"(?:C\((?P<inside>{names})(?:, (?:[^()]|\([^()]*\))*)?\)|(?P<name>{names})(?![\w(]))"
 
@@ -285,23 +289,17 @@ def with_labels(view: FitView, labels: Labels, names: Labels = MappingProxyType(
     if not labels and not names:
         return view
 
-    def labelled(text: str) -> str:
-        return names.get(text) or relabelled(text, labels)
-
-    indexed = dict[str, Any]()
+    label = partial(relabelled, labels=labels, whole=names)
+    changed = dict[str, Any]()
     for name in ("effects", "gates", "cells"):
         frame = getattr(view, name)
-        indexed[name] = frame if frame is None else frame.rename(index=lambda t: labelled(str(t)))
-    return replace(
-        view,
-        outcome=labelled(view.outcome),
-        treatment=labelled(view.treatment),
-        left=tuple((k, v if k == "Formula" else labelled(v)) for k, v in view.left),
-        shapes=tuple(replace(shape, name=labelled(shape.name)) for shape in view.shapes),
-        headline=tuple(map(labelled, view.headline)),
-        bias=BIAS_OF.sub(lambda match: labelled(match[0]), view.bias),
-        **indexed,
-    )
+        changed[name] = frame if frame is None else frame.rename(index=lambda t: label(str(t)))
+    changed["left"] = tuple((k, v if k == "Formula" else label(v)) for k, v in view.left)
+    changed["shapes"] = tuple(replace(shape, name=label(shape.name)) for shape in view.shapes)
+    changed["headline"] = tuple(map(label, view.headline))
+    changed["bias"] = BIAS_OF.sub(lambda match: label(match[0]), view.bias)
+    changed |= {name: label(getattr(view, name)) for name in ("outcome", "treatment")}
+    return replace(view, **changed)
 
 
 BIAS_OF = re.compile(r"(?<=this can bias ).*?(?=, its interval )")
@@ -675,18 +673,3 @@ def own_rho(budget: pd.DataFrame) -> Vector:
     in_rho = budget["rho"].notna().to_numpy() & budget["parallel"].to_numpy(dtype=bool)
     marked = in_rho & (noise > 0)
     return np.asarray(np.where(marked, (change / np.where(marked, noise, 1.0)) ** 2 / 2, rho))
-
-
-def plain_grid(caption: str, frame: pd.DataFrame) -> TableGrid:
-    """Any small frame: its index as names, floats with equal decimals, the rest as text."""
-    name = str(frame.index.name or "")
-    columns = [labelled_names(name, frame.index, name or "row")]
-    for _, series in frame.items():
-        head = TableColumn(str(series.name), "right" if series.dtype.kind in "iuf" else "left")
-        cells: Iterable[str] = map(str, series)
-        if series.dtype.kind == "f":
-            values = [float(value) for value in series]
-            most = max((abs(v) for v in values if math.isfinite(v)), default=1.0)
-            cells = alike(values, most)
-        columns.append((head, cells))
-    return filled(caption, *columns, frame=frame)

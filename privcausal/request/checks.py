@@ -528,7 +528,7 @@ def check_groups(
     for text in request.groups:
         group = formula.parse_group(text)
         for name in group.columns:
-            if name in numbers and name in estimated and group.bare:
+            if name in numbers and name in estimated and group.parts[0].value == "":
                 raise formula.numeric_group(name)
             if name not in estimated and name not in schema:
                 raise SchemaError(

@@ -487,7 +487,10 @@ class Condition(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A declared subgroup: the rows of all its comparisons."""
+    """A declared subgroup: the rows of all its comparisons.
+
+    A column name, for all levels of the column, has one comparison, with the value "".
+    """
 
     place: Place
     parts: tuple[Condition, ...]
@@ -495,11 +498,6 @@ class Group(NamedTuple):
     @property
     def columns(self) -> tuple[str, ...]:
         return unique(part.column for part in self.parts)
-
-    @property
-    def bare(self) -> bool:
-        """Whether it is a column name, for all levels of the column."""
-        return self.parts[0].value == ""
 
 
 def group_columns(groups: str | Iterable[Any]) -> tuple[str, ...]:
@@ -565,7 +563,7 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
         for name in group.columns:
             if name not in schema:
                 raise SchemaError(f"Group {text!r} requires a declared domain for {name!r}.")
-        if group.bare:
+        if group.parts[0].value == "":
             (column,) = group.columns
             domain = schema[column]
             if isinstance(domain, Interval):

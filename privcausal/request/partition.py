@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -115,11 +116,13 @@ class Product:
         total[outside] = -1
         return total
 
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """Label of each cell."""
         along = ([axis.label(part) for part in range(axis.size)] for axis in self.axes)
         return tuple(map(", ".join, product(*along)))
 
+    @cached_property
     def points(self) -> Matrix:
         """Position of each cell, shape (size, k), which shows which cells are adjacent."""
         parts = np.unravel_index(np.arange(self.size), [axis.size for axis in self.axes])
@@ -143,13 +146,13 @@ class Tabulated:
     grid: Product
     # Value of the function (a cell number) at each cell of the grid; -1 for no cell
     cells: Integers
-    names: tuple[str, ...]
+    labels: tuple[str, ...]
     variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
     description: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names, size = self.grid.variables, len(self.names)
+        names, size = self.grid.variables, len(self.labels)
         text = f"{size} cells of a function of {', '.join(names)}"
         vars(self).update(variables=names, size=size, description=text)
 
@@ -157,11 +160,9 @@ class Tabulated:
         place = self.grid.cell(frame)
         return np.where(place < 0, -1, self.cells[np.maximum(place, 0)])
 
-    def labels(self) -> tuple[str, ...]:
-        return self.names
-
+    @cached_property
     def points(self) -> Matrix:
-        where = self.grid.points()
+        where = self.grid.points
         return np.array([where[self.cells == k].mean(axis=0) for k in range(self.size)])
 
 
@@ -197,6 +198,8 @@ class Nearest:
 
     coordinates: Coordinates
     centres: Matrix
+    labels: tuple[str, ...] = field(init=False, repr=False)
+    points: Matrix = field(init=False, repr=False)
     variables: tuple[str, ...] = field(init=False, repr=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
     description: str = field(init=False, repr=False, compare=False)
@@ -204,7 +207,9 @@ class Nearest:
     def __post_init__(self) -> None:
         names, size = self.coordinates.variables, len(self.centres)
         text = f"{size} private clusters of {', '.join(names)}"
+        labels = tuple(f"cluster {k + 1}" for k in range(size))
         vars(self).update(variables=names, size=size, description=text)
+        vars(self).update(labels=labels, points=self.centres)
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         z = self.coordinates.of(frame)
@@ -217,12 +222,6 @@ class Nearest:
             closer = distance < best
             cells[closer], best = k, np.minimum(best, distance)
         return cells
-
-    def labels(self) -> tuple[str, ...]:
-        return tuple(f"cluster {k + 1}" for k in range(self.size))
-
-    def points(self) -> Matrix:
-        return self.centres
 
 
 Partition = Product | Tabulated | Nearest

@@ -57,27 +57,8 @@ class Header:
         return tuple(self.kinds)
 
 
-def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
-    """Yield category or enum columns with their labels, and bool columns with None."""
-    import narwhals as nw
-
-    if isinstance(frame, Mapping):
-        for name, column in frame.items():
-            series = nw.from_native(column, series_only=True, allow_series=True, pass_through=True)
-            if isinstance(series, nw.Series):
-                yield from _labels(name, series.dtype, series)
-            elif getattr(column, "dtype", None) == np.bool_:
-                yield name, None
-        return
-    table = nw.from_native(frame, pass_through=True)
-    if not isinstance(table, nw.DataFrame | nw.LazyFrame):
-        raise SchemaError(f"Data types cannot be read from {kind_of(frame)}. Pass a data frame.")
-    for name, dtype in table.collect_schema().items():
-        read = dtype == nw.Categorical and isinstance(table, nw.DataFrame)
-        yield from _labels(name, dtype, table[name] if read else None)
-
-
 def _labels(name: str, dtype: Any, series: Any) -> Iterator[tuple[str, list[Any] | None]]:
+    """Yield a category or enum column with its labels, and a bool column with None."""
     import narwhals as nw
 
     if dtype == nw.Boolean:
@@ -239,11 +220,8 @@ class Interval:
             raise SchemaError(
                 f"The interval {pair} is {problem}. Shift the column or change its unit."
             )
-        object.__setattr__(self, "lo", float(self.lo))
-        object.__setattr__(self, "hi", float(self.hi))
-        object.__setattr__(self, "natural", bool(self.natural))
-        object.__setattr__(self, "width", self.hi - self.lo)
-        object.__setattr__(self, "mid", self.lo + self.width / 2)
+        width, natural = high - low, bool(self.natural)
+        vars(self).update(lo=low, hi=high, natural=natural, width=width, mid=low + width / 2)
 
 
 @dataclass(frozen=True)
@@ -289,16 +267,15 @@ class Levels:
 
     def __init__(self, values: object, other: bool = False) -> None:
         keys, numeric = _label_keys(values)
-        object.__setattr__(self, "numeric", numeric)
         if not isinstance(other, bool):
             raise SchemaError("other must be True or False.")
         if not keys and not other:
             raise SchemaError(
                 "No level is declared. Write at least one label, for example ['a', 'b']."
             )
-        object.__setattr__(self, "values", tuple(k for k in keys if k != OTHER))
-        object.__setattr__(self, "other", other or OTHER in keys)
-        object.__setattr__(self, "labels", (*self.values, OTHER) if self.other else self.values)
+        plain, other = tuple(k for k in keys if k != OTHER), other or OTHER in keys
+        labels = (*plain, OTHER) if other else plain
+        vars(self).update(values=plain, other=other, numeric=numeric, labels=labels)
 
 
 @named
@@ -342,7 +319,6 @@ class Binary:
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
         keys, numeric = _label_keys(labels)
-        object.__setattr__(self, "numeric", numeric)
         if len(keys) != 2:
             raise SchemaError(
                 f"Binary() requires two labels, not {len(keys)}. Write the label for 0 first: "
@@ -350,13 +326,11 @@ class Binary:
             )
         zero, one = _reference_first(keys, ref)
         coded = (zero, one) in (("0", "1"), ("False", "True"))
-        object.__setattr__(self, "labels", None if coded else (zero, one))
-        object.__setattr__(self, "zero", zero)
-        object.__setattr__(self, "one", one)
-        # This also holds for the reversed coding, Binary([0, 1], ref=1).
-        synonyms = {zero, one} in _CODINGS
-        object.__setattr__(self, "zeros", (zero, _SYNONYMS[zero]) if synonyms else (zero,))
-        object.__setattr__(self, "ones", (one, _SYNONYMS[one]) if synonyms else (one,))
+        synonyms = {zero, one} in _CODINGS  # also of the reversed coding, Binary([0, 1], ref=1)
+        zeros = (zero, _SYNONYMS[zero]) if synonyms else (zero,)
+        ones = (one, _SYNONYMS[one]) if synonyms else (one,)
+        vars(self).update(labels=None if coded else (zero, one), zero=zero, one=one)
+        vars(self).update(numeric=numeric, zeros=zeros, ones=ones)
 
     def __repr__(self) -> str:
         if self.labels is None:
@@ -429,8 +403,7 @@ class Schema(Strict):
                 problem = str(error)
             if problem:
                 raise SchemaError(f"bounds[{name!r}]: {problem}")
-        object.__setattr__(self, "domains", tuple(pairs))
-        object.__setattr__(self, "complete", complete)
+        vars(self).update(domains=tuple(pairs), complete=complete)
 
     @classmethod
     def of(cls, bounds: object, labels: Sequence[str] = ()) -> Schema:
@@ -517,9 +490,29 @@ class Schema(Strict):
         >>> list(pc.Schema.from_dtypes(study.frame, age=(18, 95)))
         ['age']
         """
+        import narwhals as nw
+
+        pairs: list[tuple[str, list[Any] | None]] = []
+        if isinstance(frame, Mapping):
+            options: dict[str, Any] = {"series_only": True, "allow_series": True}
+            for name, column in frame.items():
+                series = nw.from_native(column, pass_through=True, **options)
+                if isinstance(series, nw.Series):
+                    pairs += _labels(name, series.dtype, series)
+                elif getattr(column, "dtype", None) == np.bool_:
+                    pairs.append((name, None))
+        else:
+            table = nw.from_native(frame, pass_through=True)
+            if not isinstance(table, nw.DataFrame | nw.LazyFrame):
+                raise SchemaError(
+                    f"Data types cannot be read from {kind_of(frame)}. Pass a data frame."
+                )
+            for name, dtype in table.collect_schema().items():
+                read = dtype == nw.Categorical and isinstance(table, nw.DataFrame)
+                pairs += _labels(name, dtype, table[name] if read else None)
         columns = {
             name: Binary([False, True]) if labels is None else {"labels": labels}
-            for name, labels in dtype_labels(frame)
+            for name, labels in pairs
             if labels != []
         }
         return cls({**columns, **bounds})

@@ -151,6 +151,12 @@ def _not_default(option: Any) -> dict[str, Any]:
     return {k: value for k, (value, usual) in values.items() if usual is MISSING or value != usual}
 
 
+GLANCE = (
+    "learner", "base", "estimand", "n", "epsilon", "delta", "rho", "neighbors", "guarantee",
+    "alerts",
+)  # fmt: skip
+"""Columns of `ReleasedFit.glance`."""
+
 CODE_WIDTH = 88
 """Characters in a line of code that fits without horizontal scrolling."""
 
@@ -176,10 +182,8 @@ class NuisanceFunction:
 
     @named
     def __call__(self, newdata: Frame) -> pd.Series[float]:
-        design = self.result.estimate.design
-        rows, present, index = read_points(
-            design, design.variables, newdata, self.result._propensity
-        )
+        design, known = self.result.estimate.design, self.result._propensity
+        rows, present, index = read_points(design, design.variables, newdata, known)
         warn_beyond(design, newdata)
         values = np.where(present, self.function(rows), np.nan)
         return pd.Series(values, index=index, name=self.name)
@@ -583,19 +587,11 @@ class ReleasedFit(Printed):
         1.0
         """
         promise, plan, size = self.guarantee, self.estimate.plan, self.estimate.size
-        row = {
-            "learner": plan.learner,
-            "base": plan.base,
-            "estimand": ", ".join(plan.request.estimands),
-            "n": np.nan if size is None else size,
-            "epsilon": promise.epsilon,
-            "delta": promise.delta,
-            "rho": np.nan if promise.rho is None else promise.rho,
-            "neighbors": promise.neighbors,
-            "guarantee": promise.kind,
-            "alerts": ", ".join(self.alerts),
-        }
-        return pd.DataFrame([row])
+        estimand, alerts = ", ".join(plan.request.estimands), ", ".join(self.alerts)
+        n, rho = (np.nan if value is None else value for value in (size, promise.rho))
+        price = promise.epsilon, promise.delta, rho, promise.neighbors, promise.kind
+        row = plan.learner, plan.base, estimand, n, *price, alerts
+        return pd.DataFrame([row], columns=[*GLANCE])
 
     # -- nuisances ---------------------------------------------------------------------------
 

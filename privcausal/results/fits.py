@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from privcausal.accounting import Ledger
 
-PlotSource = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
-"""The function that returns the numbers of a plot, and the function that draws it on axes."""
+Drawn = tuple[pd.DataFrame, Callable[..., Any]]
+"""The numbers of a plot, and the function that draws it on axes `ax`."""
 
 CATE_KINDS = ("effect", "uplift")
 """Kinds of plots for effects that depend on covariates."""
@@ -176,9 +176,8 @@ class Result(exchange.Exchange):
         xname: Sequence[str] | None,
     ) -> Summary:
         terms, names = () if xname is None else (*self.params.index,), xname or ()
-        if isinstance(names, str) or not all(
-            isinstance(x, str) for x in (title or "", yname or "", *names)
-        ):
+        texts = (title or "", yname or "", *names)
+        if isinstance(names, str) or not all(isinstance(text, str) for text in texts):
             raise CapabilityError("title= and yname= must be texts, and xname= a list of texts.")
         if len(terms) != len(names):
             raise CapabilityError(f"xname= must have {len(terms)} names, one for each of params.")
@@ -266,7 +265,7 @@ class Result(exchange.Exchange):
         >>> ax = fit.plot("gate")
         """
         names = tables.check_labels(labels, self.plan.request.formula.variables)
-        return self._picture(kind, alpha, names)[1](ax)
+        return self._picture(kind, alpha, names)[1](ax=ax)
 
     def plot_data(self, kind: str | None = None, alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, for the kinds that the fit can draw.
@@ -290,56 +289,51 @@ class Result(exchange.Exchange):
         >>> fit.plot_data("gate").index.tolist()
         ['ward[east]', 'ward[north]', 'ward[south]', 'ward[west]']
         """
-        return self._picture(kind, alpha)[0]()
+        return self._picture(kind, alpha)[0]
 
     def _picture(
         self, kind: str | None, alpha: float, labels: tables.Labels = MappingProxyType({})
-    ) -> PlotSource:
-        pictures = self._pictures(frames.check_alpha(alpha), labels)
-        kind = next(iter(pictures)) if kind is None else kind
-        if kind not in pictures:
-            names = ", ".join(map(repr, pictures))
-            kinds = "requires a fit of pc.privcate" if kind in CATE_KINDS else "is not available"
-            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}. Choices: {names}.")
+    ) -> Drawn:
+        frames.check_alpha(alpha)
+        kinds = self._kinds
+        kind = kinds[0] if kind is None else kind
+        if kind not in kinds:
+            names = ", ".join(map(repr, kinds))
+            why = "requires a fit of pc.privcate" if kind in CATE_KINDS else "is not available"
+            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {why}. Choices: {names}.")
         if kind == "gate" and not self._averages.groups:
             raise CapabilityError(
                 "No groups were declared. Fit with groups=, for example ['region', 'age >= 65']."
             )
-        return pictures[kind]
+        return self._drawn(kind, alpha, labels)
 
-    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        def relabelled(*, groups: bool = False) -> pd.DataFrame:
-            named = self._effects(alpha, groups=groups)
-            named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
-            outcome = survival.measured(request) or outcome_name(request, self.estimate.schema)
-            words = words_of(request)
-            axis = f"{words.axis} of " if isinstance(words, Linked) else ""
-            return named.rename_axis(axis + tables.relabelled(outcome, labels))
+    _plots: ClassVar[tuple[str, ...]] = ("coef", "gate", "budget")
 
-        request = self.plan.request
-        skip = self._lead if request.regression else 0  # the intercept
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        """Kinds of plots that the fit can draw, its default first."""
+        return self._plots
 
-        def coefficients(ax: Any) -> Any:
-            frame = relabelled().iloc[skip:]
-            slopes = [row.kind == "slope" for row in self._rows() if row.is_effect][skip:]
-            title = "Coefficients" if request.regression else "Estimated effects"
-            return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
-
-        def groups(ax: Any) -> Any:
-            if request.estimand == COHORTS:
-                return plots.gate_plot(
-                    relabelled(groups=True), ax=ax, alpha=alpha, title="All averages"
-                )
-            return plots.gate_plot(relabelled(groups=True), ax=ax, alpha=alpha, overall=self.ate)
-
-        return {
-            "coef": (lambda: self._table(alpha).drop(columns="p_value").iloc[skip:], coefficients),
-            "gate": (lambda: self._table(alpha, groups=True).drop(columns="p_value"), groups),
-            "budget": (
-                lambda: tables.price_frame(self.budget),
-                lambda ax: plots.budget_plot(self.budget, ax=ax),
-            ),
-        }
+    def _drawn(self, kind: str, alpha: float, labels: tables.Labels) -> Drawn:
+        """The plot of this kind, which is one of `_kinds`."""
+        if kind == "budget":
+            return tables.price_frame(self.budget), partial(plots.budget_plot, self.budget)
+        request, groups = self.plan.request, kind == "gate"
+        skip = self._lead if request.regression and not groups else 0  # the intercept
+        numbers = self._table(alpha, groups=groups).drop(columns="p_value").iloc[skip:]
+        effects_shown = self._effects(alpha, groups=groups).iloc[skip:]
+        frame = effects_shown.rename(index=lambda term: tables.relabelled(str(term), labels))
+        outcome = survival.measured(request) or outcome_name(request, self.estimate.schema)
+        words = words_of(request)
+        axis = f"{words.axis} of " if isinstance(words, Linked) else ""
+        frame = frame.rename_axis(axis + tables.relabelled(outcome, labels))
+        if groups and request.estimand == COHORTS:
+            return numbers, partial(plots.gate_plot, frame, alpha=alpha, title="All averages")
+        if groups:
+            return numbers, partial(plots.gate_plot, frame, alpha=alpha, overall=self.ate)
+        slopes = [row.kind == "slope" for row in self._rows() if row.is_effect][skip:]
+        title = "Coefficients" if request.regression else "Estimated effects"
+        return numbers, partial(plots.coef_plot, frame, alpha=alpha, slopes=slopes, title=title)
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
         """Figures that only this kind of fit has, for its report."""
@@ -460,54 +454,48 @@ class AteResult(Result):
             parts.append(pd.DataFrame(columns))
         return pd.concat(parts, ignore_index=True)
 
-    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        pictures, formula = super()._pictures(alpha, labels), self.plan.request.formula
-        outcome, treatment, time = (
-            tables.relabelled(name, labels)
-            for name in (formula.effect_on, formula.treatment, formula.outcome)
-        )
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        late = ("set", "first stage") * (self._rows()[0].kind == "late")
+        return *late, *self._plots, *(["survival"] * (self.plan.request.horizon is not None))
 
-        if self.plan.request.horizon is not None:
-            mean = self.plan.request.estimand == "RMST"
-            pictures["survival"] = (
-                lambda: self.survival(alpha),
-                lambda ax: plots.survival_plot(
-                    self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean
-                ),
-            )
-        if self._rows()[0].kind != "late":
-            return pictures
-        value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
-        rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
-        names = pd.Index([f"LATE {part_words(*part)}" for part in parts], name=outcome)
-        sets = pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
-        stages = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
-        stages = stages[[row.kind == "first stage" for row in self._rows()]]
-        forest = partial(plots.coef_plot, alpha=alpha)
-        return {
-            "set": (
-                lambda: sets,
-                lambda ax: forest(sets, ax=ax, title="Confidence set of the LATE"),
-            ),
-            "first stage": (lambda: stages, lambda ax: forest(stages, ax=ax, title="First stage")),
-        } | pictures
+    def _drawn(self, kind: str, alpha: float, labels: tables.Labels) -> Drawn:
+        formula, forest = self.plan.request.formula, partial(plots.coef_plot, alpha=alpha)
+        if kind == "survival":
+            time, mean = formula.outcome, self.plan.request.estimand == "RMST"
+            curves = partial(plots.survival_plot, time=tables.relabelled(time, labels), mean=mean)
+            frame = self.survival(alpha)
+            return frame, partial(curves, frame, alpha=alpha)
+        if kind == "set":
+            value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
+            rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
+            names = pd.Index([f"LATE {part_words(*part)}" for part in parts])
+            names = names.rename(tables.relabelled(formula.effect_on, labels))
+            sets = pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
+            return sets, partial(forest, sets, title="Confidence set of the LATE")
+        if kind == "first stage":
+            stages = self._table(alpha).drop(columns="p_value")
+            stages = stages[[row.kind == "first stage" for row in self._rows()]]
+            stages = stages.rename_axis(tables.relabelled(formula.treatment, labels))
+            return stages, partial(forest, stages, title="First stage")
+        return super()._drawn(kind, alpha, labels)
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
-        pictures = self._pictures(alpha, labels)
-        if "survival" in pictures:
-            caption, draw = "Survival by arm, and noisy numbers at risk", pictures["survival"][1]
-            frame = plots.at_risk(self.survival(alpha)).round()
-            return (Check(caption, UNADJUSTED, frame, draw, height=4.2),)
-        if "set" not in pictures:
+        if self.plan.request.horizon is not None:
+            caption = "Survival by arm, and noisy numbers at risk"
+            curves, draw = self._drawn("survival", alpha, labels)
+            risk = plots.at_risk(curves).round()
+            return (Check(caption, UNADJUSTED, risk, draw, height=4.2),)
+        if self._rows()[0].kind != "late":
             return ()
         strength = slopes.instrument_tests(self._averages).strength
         captions = {"first stage": f"F statistic of the first stage: {strength:,.1f} (noisy)."}
         parts = self.confidence_set(alpha)
         if len(parts) != 1 or np.isinf(parts).any():  # one interval is already in the table
             captions = {"set": set_words(parts, alpha)} | captions
-        drawn = [(words, *pictures[kind]) for kind, words in captions.items()]
+        drawn = [(words, *self._drawn(kind, alpha, labels)) for kind, words in captions.items()]
         return tuple(
-            Check(words.partition(":")[0], words, frame(), draw, (max(len(frame()), 1),))
+            Check(words.partition(":")[0], words, frame, draw, (max(len(frame), 1),))
             for words, frame, draw in drawn
         )
 
@@ -606,44 +594,46 @@ class RegressionResult(Result):
         n, p = self._averages.size, len(self._averages.terms)
         return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
 
-    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        pictures, schema = super()._pictures(alpha, labels), self.estimate.schema
-        numeric = [n for n in self.estimate.design.variables if isinstance(schema[n], Interval)]
-        if not numeric:
-            return pictures
-        column, outcome = numeric[0], outcome_name(self.plan.request, schema)
-        names = [tables.relabelled(name, labels) for name in (column, outcome)]
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        domains = [self.estimate.schema[name] for name in self.estimate.design.variables]
+        numeric = any(isinstance(domain, Interval) for domain in domains)
+        return *self._plots, *(["line"] * numeric)
 
-        points = dict[str, Any]()
+    def _drawn(self, kind: str, alpha: float, labels: tables.Labels) -> Drawn:
+        if kind != "line":
+            return super()._drawn(kind, alpha, labels)
+        # The first numeric column varies. Others are at their middles, or at their first levels.
+        schema, column, points = self.estimate.schema, "", dict[str, Any]()
         for name in self.estimate.design.variables:
             domain, points[name] = schema[name], 0
             if isinstance(domain, Interval):
                 points[name] = (domain.lo + domain.hi) / 2
-                if name == column:
-                    points[name] = np.linspace(domain.lo, domain.hi, frames.CURVE_GRID)
+                if not column:
+                    column, points[name] = (
+                        name,
+                        np.linspace(domain.lo, domain.hi, frames.CURVE_GRID),
+                    )
             elif domain.labels:
                 points[name] = domain.labels[0]
-        line = partial(self.predict, pd.DataFrame(points).set_index(column, drop=False), alpha)
-
-        def draw(ax: Any) -> Any:
-            frame, interval = line(), f"{tables.confidence(alpha)} interval at each point"
-            value, low, high = (frame[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
-            shape = Shape(names[0], "continuous", frame.index.tolist(), value, low, high, interval)
-            ends = (min(low), max(high)) if np.isfinite([*low, *high]).all() else None
-            return plots.effect_plot([shape], ax=ax, ylim=ends, what=f"Predicted {names[1]}")
-
-        return pictures | {"line": (line, draw)}
+        line = self.predict(pd.DataFrame(points).set_index(column, drop=False), alpha)
+        interval = f"{tables.confidence(alpha)} interval at each point"
+        value, low, high = (line[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
+        name, at = tables.relabelled(column, labels), line.index.tolist()
+        shape = Shape(name, "continuous", at, value, low, high, interval)
+        ends = (min(low), max(high)) if np.isfinite([*low, *high]).all() else None
+        what = f"Predicted {tables.relabelled(outcome_name(self.plan.request, schema), labels)}"
+        return line, partial(plots.effect_plot, [shape], ylim=ends, what=what)
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
-        pictures = self._pictures(alpha, labels)
         slopes = [row.kind == "slope" for row in self._rows() if row.is_effect][self._lead :]
-        frame, draw = pictures["coef"]
+        frame, draw = self._drawn("coef", alpha, labels)
         rows = tuple(filter(None, (slopes.count(False), *(1 for is_slope in slopes if is_slope))))
         caption = f"Coefficients with {tables.confidence(alpha)} intervals, without the intercept."
-        coefficients = (Check("Coefficients", caption, frame(), draw, rows),)
-        if "line" not in pictures:
+        coefficients = (Check("Coefficients", caption, frame, draw, rows),)
+        if "line" not in self._kinds:
             return coefficients
-        line, draw = pictures["line"][0](), pictures["line"][1]
+        line, draw = self._drawn("line", alpha, labels)
         caption = LINE.format(tables.relabelled(str(line.index.name), labels))
         grid = line.iloc[::8].rename(index="{:.6g}".format)
         return *coefficients, Check("Fitted line", caption, grid, draw)
@@ -670,10 +660,6 @@ class GeneralizedResult(RegressionResult):
     >>> fit.predict(study.frame.head(3)).shape
     (3, 5)
     """
-
-    @property
-    def _family(self) -> Family:
-        return Family("logit" if self.plan.request.estimand == "logit" else "poisson")
 
     def summary(
         self,
@@ -707,14 +693,13 @@ class GeneralizedResult(RegressionResult):
                 effects[column] = np.exp(effects[column])
             for column in {"std_error", "max_bias", "se_sampling"} & {*effects.columns}:
                 effects[column] *= effects["estimate"]
-            view = replace(
-                view, effects=effects, title=f"{view.title}: {words.exponential.title()}s"
-            )
+            title_of_ratios = f"{view.title}: {words.exponential.title()}s"
+            view = replace(view, effects=effects, title=title_of_ratios)
         return self._summarized(view, full, labels, title, yname, xname)
 
     def get_prediction(self, newdata: Frame) -> frames.Prediction:
         """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
-        linear, family = super().get_prediction(newdata), self._family
+        linear, family = super().get_prediction(newdata), Family(self.plan.request.estimand)
 
         def means(alpha: float) -> pd.DataFrame:
             frame = linear.frame(alpha)
@@ -744,7 +729,7 @@ class GeneralizedResult(RegressionResult):
         >>> fit.get_margeff().summary_frame().index.tolist()
         ['programme', 'age']
         """
-        coef, family = self._averages.estimate, self._family
+        coef, family = self._averages.estimate, Family(self.plan.request.estimand)
         x = self._regressors(self.estimate.population.rows())
         mean = family.mean(x @ coef)
         slope = family.variance(mean)
@@ -868,16 +853,10 @@ class CateResult(Result):
         >>> len(bycell.cells)
         4
         """
-        effect = self._by_cell(
-            f"Learner {self.estimate.plan.learner!r} has no cells. Use learner='adum'."
-        )
-        return frames.cell_table(effect, frames.quantile(0.05))
-
-    def _by_cell(self, otherwise: str) -> CellEffect:
-        effect = self._effect
+        effect, learner = self._effect, self.estimate.plan.learner
         if not isinstance(effect, CellEffect):
-            raise CapabilityError(otherwise)
-        return effect
+            raise CapabilityError(f"Learner {learner!r} has no cells. Use learner='adum'.")
+        return frames.cell_table(effect, frames.quantile(0.05))
 
     def uplift(self, frame: Frame, *, eps: float, ledger: Ledger | None = None) -> looks.Uplift:
         """Uplift and Qini curves by cells or, in a trial, by ten ranges of the estimated effect.
@@ -926,38 +905,26 @@ class CateResult(Result):
         """
         return exchange.as_booster(self.estimate)
 
-    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        def gains() -> pd.DataFrame:
-            cells = self._by_cell("Uplift curves require effects by cell. Use learner='adum'.")
-            return frames.gain_frame(cells, frames.quantile(alpha))
+    _plots = ("effect", *Result._plots, "uplift")
 
-        uplift = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
-
-        def effect() -> pd.DataFrame:
-            rows = [
-                (shape.name, shape.kind, *values)
-                for shape in self._shapes(alpha)
-                for values in zip(
-                    shape.grid, shape.estimate, shape.conf_low, shape.conf_high, strict=True
-                )
-            ]
-            columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
-            return pd.DataFrame(rows, columns=columns)
-
-        return {
-            "effect": (
-                effect,
-                lambda ax: plots.effect_plot(
-                    [
-                        replace(shape, name=tables.relabelled(shape.name, labels))
-                        for shape in self._shapes(alpha)
-                    ],
-                    ax=ax,
-                ),
-            ),
-            **super()._pictures(alpha, labels),
-            "uplift": (gains, lambda ax: uplift(gains(), ax=ax, alpha=alpha)),
-        }
+    def _drawn(self, kind: str, alpha: float, labels: tables.Labels) -> Drawn:
+        if kind == "uplift":
+            effect = self._effect
+            if not isinstance(effect, CellEffect):
+                raise CapabilityError("Uplift curves require effects by cell. Use learner='adum'.")
+            gains = frames.gain_frame(effect, frames.quantile(alpha))
+            uplift = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
+            return gains, partial(uplift, gains, alpha=alpha)
+        if kind != "effect":
+            return super()._drawn(kind, alpha, labels)
+        shapes, rows = self._shapes(alpha), list[tuple[Any, ...]]()
+        for shape in shapes:
+            limits = shape.conf_low, shape.conf_high
+            for values in zip(shape.grid, shape.estimate, *limits, strict=True):
+                rows.append((shape.name, shape.kind, *values))
+        columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
+        named = [replace(shape, name=tables.relabelled(shape.name, labels)) for shape in shapes]
+        return pd.DataFrame(rows, columns=columns), partial(plots.effect_plot, named)
 
     def _shapes(self, alpha: float) -> tuple[Shape, ...]:
         estimate = self.estimate
@@ -1059,31 +1026,25 @@ class EventStudyResult(Result):
             steps = np.array([times[pairs[k].period] - times[pairs[k].base] for k in before])
             nc = effects.largest_noncentrality(averages, before, np.eye(len(before)), spread)
             limit = ncx2.isf(0.05, len(before), nc)
-            drift = brentq(
-                lambda x: ncx2.sf(limit, len(before), x**2) - 0.8, 0.0, np.sqrt(limit) + 5
-            )
+            most = np.sqrt(limit) + 5
+            drift = brentq(lambda x: ncx2.sf(limit, len(before), x**2) - 0.8, 0.0, most)
             test.drift = (drift + np.sqrt(nc)) / np.sqrt(steps @ np.linalg.solve(spread, steps))
         return test
 
-    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        def events() -> pd.DataFrame:
-            frame, bands = (self.aggregate("event", alpha, joint) for joint in (False, True))
-            bands = bands[["conf_low", "conf_high"]].set_axis(["band_low", "band_high"], axis=1)
-            return frame.join(bands).iloc[:-1].dropna()
+    _plots = ("event", *Result._plots)
 
-        request = self.plan.request
-        panel = request.trust.panel
-        numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
+    def _drawn(self, kind: str, alpha: float, labels: tables.Labels) -> Drawn:
+        if kind != "event":
+            return super()._drawn(kind, alpha, labels)
+        frame, bands = (self.aggregate("event", alpha, joint) for joint in (False, True))
+        bands = bands[["conf_low", "conf_high"]].set_axis(["band_low", "band_high"], axis=1)
+        events, panel = frame.join(bands).iloc[:-1].dropna(), self.plan.request.trust.panel
+        numeric = isinstance(clock(labels_of(self.plan.request.schema, panel)[1])[0], float)
         time = tables.relabelled(panel.time, labels) if numeric else "periods"
-        drawing = partial(plots.event_plot, time=time, alpha=alpha)
-        return {
-            "event": (events, lambda ax: drawing(events(), ax=ax)),
-            **super()._pictures(alpha, labels),
-        }
+        return events, partial(plots.event_plot, events, time, alpha=alpha)
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
-        events, draw = self._pictures(alpha, labels)["event"]
-        frame = events()
+        frame, draw = self._drawn("event", alpha, labels)
         if frame.empty:
             return ()
         sentence = "No cohort has two periods before its treatment, so trends cannot be compared."

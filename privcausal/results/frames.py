@@ -94,26 +94,16 @@ def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.Dat
     lines = []
     for release in releases:
         charge = release.charge
-        in_rho = (
-            accounting.epsilon_of(charge.alone, delta, charge.cost.gdp) if charge.alone else 0.0
-        )
+        in_rho = 0.0
+        if charge.alone:
+            in_rho = accounting.epsilon_of(charge.alone, delta, charge.cost.gdp)
         cost = charge.price or charge.cost
         rho = charge.cost.rho / accounting.PICO if charge.price is None else np.nan
-        lines.append(
-            {
-                "stage": charge.stage,
-                "query": charge.query,
-                "mechanism": charge.mechanism,
-                "neighbors": charge.neighbors,
-                "sensitivity": charge.sensitivity,
-                "noise_sd": charge.noise_sd,
-                "rho": rho,
-                "epsilon": cost.epsilon / accounting.PICO + in_rho,
-                "delta": cost.delta / accounting.PICO,
-                "rows": charge.rows,
-                "parallel": charge.parallel,
-            }
-        )
+        names = ("stage", "query", "mechanism", "neighbors", "sensitivity", "noise_sd")
+        line = {name: getattr(charge, name) for name in names} | {"rho": rho}
+        line["epsilon"] = cost.epsilon / accounting.PICO + in_rho
+        line["delta"] = cost.delta / accounting.PICO
+        lines.append(line | {"rows": charge.rows, "parallel": charge.parallel})
     return pd.DataFrame(lines)
 
 
@@ -230,7 +220,7 @@ def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
     counts = {"treated": effect.count[:, 1], "control": effect.count[:, 0]}
     return pd.DataFrame(
         counts | with_limits(effect.value, effect.spread, z),
-        index=pd.Index(effect.partition.labels(), name="cell"),
+        index=pd.Index(effect.partition.labels, name="cell"),
     )
 
 

@@ -54,8 +54,8 @@ class Guarantee:
         return f"{price_text(self.epsilon, self.delta)}, {KINDS[self.kind]}"
 
     def _repr_html_(self) -> str:
-        alert = summary.alert_html(tables.ALERTS[self.kind]) if tables.ALERTS[self.kind] else ""
-        return f"<div>{alert}<p>{summary.escape_html(self.statement)}</p></div>"
+        alert, statement = map(summary.escape_html, (tables.ALERTS[self.kind], self.statement))
+        return f"<div>{alert and summary.ALERT_HTML.format(alert)}<p>{statement}</p></div>"
 
 
 def price_text(epsilon: float, delta: float) -> str:
@@ -152,12 +152,9 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     budget = plan.request.budget
     if plan.pure:
         return replace(guarantee, epsilon=spent, delta=0.0)
-    epsilon = spent + accounting.epsilon_of(
-        plan.rho, accounting.delta_after(budget.delta, plan.delta), plan.gdp
-    )
-    guarantee = replace(
-        guarantee, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / accounting.PICO
-    )
+    delta = accounting.delta_after(budget.delta, plan.delta)
+    epsilon = min(spent + accounting.epsilon_of(plan.rho, delta, plan.gdp), budget.epsilon)
+    guarantee = replace(guarantee, epsilon=epsilon, rho=plan.rho / accounting.PICO)
     if not plan.gdp or plan.epsilon or kind != "proven" or plan.rho > 450 * accounting.PICO:
         return guarantee  # Beyond mu = 30 every guess may be right.
     curve = accounting.TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / accounting.PICO)
@@ -253,7 +250,6 @@ def ledger_line(ledger: accounting.Ledger | None) -> str | None:
     except LedgerError as error:  # the fit is paid for, and keeps its result
         return f"Ledger {ledger.dataset!r} was charged, and cannot be read now: {error}"
     left, less, cap = at_least(remaining), at_least(max(simple, 0.0)), at_most(ledger.epsilon)
-    why = (
-        f" More remains than {less}, because {LESS}." if remaining > simple and left != less else ""
-    )
+    more = remaining > simple and left != less
+    why = f" More remains than {less}, because {LESS}." if more else ""
     return f"Ledger {ledger.dataset!r}: epsilon {left} of {cap} remaining.{why}"

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 
 FREE = "Computed from released numbers at no privacy cost."
+ALL_CONTRASTS = (
+    " The intervals cover all contrasts together (maximum of |z|); each p-value is for one "
+    "contrast."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +96,7 @@ class Contrasts(Printed):
 
     def summary(self) -> Summary:
         grid = tables.effect_grid(self.frame.assign(mark="post"), self.alpha)
-        together = (
-            " The intervals cover all contrasts together (maximum of |z|); each p-value is for one "
-            "contrast."
-        )
-        note = FREE + together * self.simultaneous
+        note = FREE + ALL_CONTRASTS * self.simultaneous
         blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((note,)))
         return Summary("Contrasts", blocks, tables.ALERTS[self.kind])
 
@@ -196,9 +196,8 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
         call = f"groups={[*request.groups, stem]!r}"
     if not call:
         near = [term for term in names if name in term] or list(names)
-        listed = ", ".join(repr(tables.clean(term)) for term in near[:8]) + ", ..." * (
-            len(near) > 8
-        )
+        listed = ", ".join(repr(tables.clean(term)) for term in near[:8])
+        listed += ", ..." * (len(near) > 8)
         raise CapabilityError(
             f"{tables.clean(name)!r} is not a term of this fit. Choices: {listed}."
         )
@@ -249,9 +248,8 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
         if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
             raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
     try:
-        constraints = LinearConstraints.from_spec(
-            hypotheses, variable_names=[term.replace("`", "") for term in terms]
-        )
+        names = [term.replace("`", "") for term in terms]
+        constraints = LinearConstraints.from_spec(hypotheses, variable_names=names)
     except Exception:
         listed = ", ".join(repr(tables.clean(term)) for term in terms[:10])
         raise CapabilityError(
@@ -495,13 +493,8 @@ class Tested(ReleasedFit):
         if use_f:
             test = ContrastResults(F=statistic / rank, df_num=rank, df_denom=degrees)
         else:
-            test = ContrastResults(
-                chi2=statistic,
-                df_denom=rank,
-                statistic=statistic,
-                distribution="chi2",
-                distargs=(rank,),
-            )
+            law_words: dict[str, Any] = {"distribution": "chi2", "distargs": (rank,)}
+            test = ContrastResults(chi2=statistic, df_denom=rank, statistic=statistic, **law_words)
         test.pvalue = np.float64(p)  # a NumPy scalar, as in statsmodels
         return test
 
@@ -515,9 +508,8 @@ class Tested(ReleasedFit):
         """
         if hypotheses is None:
             terms = [*compress(self._averages.terms, self._listed)]
-            tested = [
-                term.kind not in ("late", "mean") and str(term) != "Intercept" for term in terms
-            ]  # effects are differences of the means
+            others = ("late", "mean")  # Effects are differences of the means.
+            tested = [term.kind not in others and str(term) != "Intercept" for term in terms]
             hypotheses = np.eye(len(terms))[tested]
         return self.wald_test(hypotheses, use_f=True)
 

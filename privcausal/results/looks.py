@@ -224,16 +224,10 @@ class Sensitivity(Printed):
             *tables.scaled(self.frame, heads, (self.conf_high - self.conf_low) / 4),
             frame=self.frame,
         )
-        blocks = (
-            tables.Rule("="),
-            grid,
-            tables.Rule("-"),
-            tables.Prose((" ".join(sentences),)),
-            tables.Rule("="),
-            tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE)),
-        )
+        line, below = tables.Rule("="), tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE))
+        content = grid, tables.Rule("-"), tables.Prose((" ".join(sentences),))
         title = "Sensitivity to Unmeasured Confounding"
-        return Summary(title, blocks, tables.ALERTS[self.kind])
+        return Summary(title, (line, *content, line, below), tables.ALERTS[self.kind])
 
     def __repr__(self) -> str:
         estimate, interval = self.robustness
@@ -351,16 +345,9 @@ class Overlap(_Look):
         ends = [f"{edge:.2f}" for edge in self.measured.edges]
         inner = [f"{a} to {b}" for a, b in pairwise(ends)]
         cells = [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
-        return pd.DataFrame(
-            {
-                "low": borders[:-1],
-                "high": borders[1:],
-                "treated": treated,
-                "control": control,
-                "std_error": self.measured.noise_sd,
-            },
-            index=pd.Index(cells, name="propensity"),
-        )
+        columns = {"low": borders[:-1], "high": borders[1:], "treated": treated, "control": control}
+        columns["std_error"] = self.measured.noise_sd
+        return pd.DataFrame(columns, pd.Index(cells, name="propensity"))
 
     @property
     def check(self) -> Check:
@@ -426,15 +413,9 @@ class Balance(_Look):
         the rows themselves.
         """
         means = self.measured
-        return pd.DataFrame(
-            {
-                "before": means.before,
-                "std_error_before": means.before_sd,
-                "after": means.after,
-                "std_error_after": means.after_sd,
-            },
-            index=pd.Index(means.terms, name="term"),
-        )
+        columns = {"before": means.before, "std_error_before": means.before_sd}
+        columns |= {"after": means.after, "std_error_after": means.after_sd}
+        return pd.DataFrame(columns, pd.Index(means.terms, name="term"))
 
     @property
     def check(self) -> Check:
@@ -513,17 +494,14 @@ class Uplift(_Look):
         up, qini = self.measured.curves["uplift"], self.measured.curves["qini"]
         estimate = np.array([up.area, qini.area - qini.random_area])
         spread = np.array([up.area_spread, qini.area_spread])
-        columns = frames.with_limits(estimate, spread, z) | {
-            "random": np.array([up.random_area, 0.0])
-        }
-        return pd.DataFrame(columns, index=pd.Index(["AUUC", "Qini"], name="area"))
+        columns = frames.with_limits(estimate, spread, z)
+        columns["random"] = np.array([up.random_area, 0.0])
+        return pd.DataFrame(columns, pd.Index(["AUUC", "Qini"], name="area"))
 
     def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
         """Draw the curve with its band, and the random line."""
-        frame = self.frame(kind, alpha)
-        return plots.uplift_plot(
-            frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind]
-        )
+        frame, title = self.frame(kind, alpha), kind.capitalize()
+        return plots.uplift_plot(frame, ax=ax, alpha=alpha, title=title, ylabel=LABELS[kind])
 
     plot_data = frame
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -32,8 +32,6 @@ from privcausal.request.schema import Interval, Levels
 from privcausal.results.frames import budget_lines, check_alpha
 from privcausal.results.guarantee import ALL_NUMBERS, neighboring, promise
 from privcausal.results.view import PACKAGES, outcome_name, version_of
-
-Points = tuple[tuple[int, float], ...]
 
 CURVE_POINTS = 7
 """Points of a curve, in addition to the requested points."""
@@ -99,15 +97,6 @@ class Question:
             )
         return cls(rows, epsilons, float(width), alpha, power)
 
-    def points(self, planner: Planner) -> Points:
-        """The (n, eps) to plan: as requested, or with one of them found from the half-width."""
-        if self.width is None:
-            return tuple(product(self.rows, self.epsilons))
-        width, alpha = self.width, self.alpha
-        if self.rows:
-            return tuple((n, planner.epsilon_for(width, n, alpha)) for n in self.rows)
-        return tuple((planner.rows_for(width, eps, alpha), eps) for eps in self.epsilons)
-
 
 @dataclass(frozen=True, eq=False)
 class PlanResult(Printed):
@@ -130,9 +119,18 @@ class PlanResult(Printed):
 
     planner: Planner
     question: Question
-    points: Points
+    points: tuple[tuple[int, float], ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        # As requested, or with one of n and eps found from the half-width
+        question, planner = self.question, self.planner
+        width, alpha = question.width, question.alpha
+        points: Iterable[tuple[int, float]] = product(question.rows, question.epsilons)
+        if width is not None and question.rows:
+            points = ((n, planner.epsilon_for(width, n, alpha)) for n in question.rows)
+        elif width is not None:
+            points = ((planner.rows_for(width, eps, alpha), eps) for eps in question.epsilons)
+        object.__setattr__(self, "points", tuple(points))
         for n, eps in self.points:  # Refuse points that cannot be planned here, not when printing.
             self.planner.at(n, eps)
         if self.planner.assumed.like:  # All forecasts are made here, and no row is kept.
@@ -168,21 +166,14 @@ class PlanResult(Printed):
             least, most = planner.first(n, eps, question.alpha)
             lead, more = forecast.lead, float(norm.ppf(question.power))
             detectable = falling.half_width(question.alpha) + more * np.sqrt(falling.variance)
-            pure = forecast.plan.pure
-            row = {
-                "n": n,
-                "eps": eps,
-                "delta": 0.0 if pure else forecast.plan.request.budget.delta,
-                "rho": np.nan if pure else forecast.plan.rho / accounting.PICO,
-                "half-width from": least,
-                "half-width to": most,
-                "detectable": planner.ends[1] * float(detectable[falling.lead]),
-                "se_sampling": float(np.sqrt(forecast.sampling[lead])),
-                "se_privacy": float(np.sqrt(forecast.privacy[lead])),
-                "se_nuisances": float(np.sqrt(forecast.nuisances[lead])),
-                "max_bias": float(forecast.bias[lead]),
-            }
-            rows.append(row)
+            pure, delta = forecast.plan.pure, forecast.plan.request.budget.delta
+            row: dict[str, Any] = {"n": n, "eps": eps, "delta": 0.0 if pure else delta}
+            row["rho"] = np.nan if pure else forecast.plan.rho / accounting.PICO
+            row |= {"half-width from": least, "half-width to": most}
+            row["detectable"] = planner.ends[1] * float(detectable[falling.lead])
+            for source in ("sampling", "privacy", "nuisances"):
+                row[f"se_{source}"] = float(np.sqrt(getattr(forecast, source)[lead]))
+            rows.append(row | {"max_bias": float(forecast.bias[lead])})
         return pd.DataFrame(rows)
 
     @property
@@ -347,10 +338,18 @@ class PlanResult(Printed):
                 "weights must be numbers from 0 to 1, for example (0.25, 0.5, 0.75)."
             )
         sizes, epsilons = ({point[k] for point in self.points} for k in (0, 1))
+        # Points on a log scale, over the requested points or around a single one
+        values, low, high = epsilons, LEAST_EPSILON, MOST_EPSILON
         if kind == "n":
-            sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
+            values, low, high = sizes, LEAST_ROWS, MOST_PLANNED_ROWS
+        least, most = min(values), max(values)
+        if least == most:
+            least, most = max(low, least / CURVE_REACH), min(high, most * CURVE_REACH)
+        between = np.geomspace(least, most, CURVE_POINTS).tolist()
+        if kind == "n":
+            sizes |= {round(n) for n in between}
         else:
-            epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
+            epsilons |= {float(f"{e:.3g}") for e in between}
         rows, alpha, ends = [], self.question.alpha, self.planner.first
         for n, eps in sorted(product(sizes, epsilons)):
             _, free = ends(int(n), MOST_EPSILON, alpha)
@@ -496,14 +495,6 @@ class PlanResult(Printed):
         )
 
 
-def _between(values: Iterable[float], low: float, high: float) -> list[float]:
-    """Points of a curve on a log scale, over the requested points or around a single one."""
-    least, most = min(values), max(values)
-    if least == most:
-        least, most = max(low, least / CURVE_REACH), min(high, most * CURVE_REACH)
-    return [float(p) for p in np.geomspace(least, most, CURVE_POINTS)]
-
-
 def _listed(name: str, value: Any) -> tuple[Any, ...]:
     """A number or several numbers, without repeats."""
     if isinstance(value, str | bytes | Mapping):
@@ -524,18 +515,15 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
         "n": tables.TableColumn("n", "left"),
         "eps": tables.TableColumn("eps"),
         "half-width": tables.TableColumn("half-width", words=f"half-width of the {level} interval"),
-        "detectable": tables.TableColumn(
-            "detectable", words=f"smallest effect detected with {power} power"
-        ),
-        "se_sampling": tables.TableColumn("sampling", words="standard error from sampling"),
-        "se_privacy": tables.TableColumn("privacy", words="standard error from privacy noise"),
-        "se_nuisances": tables.TableColumn(
-            "nuisances", words="standard error from the nuisance models"
-        ),
-        "max_bias": tables.TableColumn("max bias", words="maximum bias from clipping"),
     }
-    if not result.planner.has_nuisances:
-        del heads["se_nuisances"]
+    words = f"smallest effect detected with {power} power"
+    heads["detectable"] = tables.TableColumn("detectable", words=words)
+    sources = {"sampling": "sampling", "privacy": "privacy noise"}
+    if result.planner.has_nuisances:
+        sources["nuisances"] = "the nuisance models"
+    for source, words in sources.items():
+        heads[f"se_{source}"] = tables.TableColumn(source, words=f"standard error from {words}")
+    heads["max_bias"] = tables.TableColumn("max bias", words="maximum bias from clipping")
     texts = {
         name: [tables.number(v, 2 if name in ENDS else 3) for v in column.astype(float)]
         for name, column in frame.items()

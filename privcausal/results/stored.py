@@ -22,13 +22,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError, write
-from privcausal.estimators import (
-    PRINTED,
-    EffectLearner,
-    bases,
-    for_average,
-    learner_kinds,
-)  # fmt: skip
+from privcausal.estimators import PRINTED, EffectLearner, bases, for_average, learner_kinds
 from privcausal.estimators.planner import Record, RowRequest
 from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import Estimate
@@ -80,12 +74,8 @@ def save(
 ) -> None:
     """Write a fit as JSON of this format; the same fit gives the same bytes.
 
-    Raises
-    ------
-    CapabilityError
-        The fit has parts that are no function of its releases.
-    DataError
-        The file cannot be written.
+    Raise `CapabilityError` if the fit has parts that are no function of its releases, and
+    `DataError` if the file cannot be written.
     """
     for part in (record.call.learner, estimate.effect):
         if why := getattr(part, "unsaved", ""):
@@ -94,7 +84,7 @@ def save(
     user_part = Own()
     if isinstance(partition, Tabulated):
         cells = partition.cells.tolist()
-        user_part = Own(tuple(partition.names[c] if c >= 0 else None for c in cells))
+        user_part = Own(tuple(partition.labels[c] if c >= 0 else None for c in cells))
     document = {
         "format": FORMAT,
         "version": VERSION,

@@ -57,6 +57,12 @@ def view_of(
     if promise.kind == "proven" and promise.trade_off is not None:
         alarms = np.linspace(0.0, 1.0, 101)
         attack = pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
+    budget = result.budget
+    if "bounds" not in set(budget["stage"]):  # a free first line if bounds were declared
+        line = dict.fromkeys(budget.columns, 0.0) | {"stage": "bounds", "query": "declared"}
+        line |= {"mechanism": "", "noise_sd": np.nan, "parallel": False}
+        line["neighbors"] = budget["neighbors"].iloc[0]
+        budget = pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
     # A joint trade-off function of all stages is charged as a whole, without brackets.
     brackets = plan.trade_off is None and any(stage.parallel for stage in plan.stages)
     # Sensitivity is a sentence for studies that assume all confounders are measured.
@@ -67,6 +73,7 @@ def view_of(
         robustness = "" if sensitivity.randomised else sensitivity.sentence
     variation = looks.variation(result, alpha) if shapes else ""
     sources, bias, adjustment = _uncertainty(result, z)
+    brief, meaning, protected = _promise(result)
     # The assumption behind a finding; none if treatment was randomized.
     assumption = next(iter(description.assumptions), "").partition(":")[0].partition(" (")[0]
     only_if = f", if {CONDITIONS[assumption]}" if assumption in CONDITIONS else ""
@@ -93,11 +100,11 @@ def view_of(
         adjustment=adjustment,
         tails=" ".join(tails(estimate)),
         parallel=BRACKETS * brackets,
-        budget=_budget(result).replace({"stage": dict(description.stages)}),
+        budget=budget.replace({"stage": dict(description.stages)}),
         total=total,
         ledger=result.ledger_line,
-        guarantee=_promise(result),
-        promise=_promise(result, meaning=False),
+        guarantee=meaning,
+        promise=brief,
         attack=attack,
         kind=promise.kind,
         epsilon=promise.epsilon,
@@ -105,7 +112,7 @@ def view_of(
         rho=promise.rho,
         neighbors=promise.neighbors,
         unit_sentence=persons,
-        headline=(*_finding(result, alpha, only_if), _protected(promise)),
+        headline=(*_finding(result, alpha, only_if), protected),
         notes=_notes(result, description),
         serious=len(result.alerts),
         reading=() if request.regression else description.reading,
@@ -117,22 +124,6 @@ def view_of(
         alpha=alpha,
         lead=0 if averages is None or cohorts else result._lead,
     )
-
-
-def _budget(result: base.ReleasedFit) -> pd.DataFrame:
-    """The budget, with a free first line if bounds were declared."""
-    budget = result.budget
-    if (budget["stage"] == "bounds").any():
-        return budget
-    line = dict.fromkeys(budget.columns, 0.0) | {
-        "stage": "bounds",
-        "query": "declared",
-        "mechanism": "",
-        "noise_sd": np.nan,
-        "neighbors": budget["neighbors"].iloc[0],
-        "parallel": False,
-    }
-    return pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
 
 
 BRACKETS = (
@@ -301,17 +292,32 @@ def part_words(low: float, high: float) -> str:
     return f"above {ends[0]}" if np.isinf(high) else f"from {ends[0]} to {ends[1]}"
 
 
-def _promise(result: base.ReleasedFit, *, meaning: bool = True) -> tuple[str, ...]:
-    """The guarantee with its caveats, and with its meaning for a person if asked for."""
+def _promise(result: base.ReleasedFit) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """The guarantee: with its caveats, also with its meaning for a person, and in a sentence."""
     promise = result.guarantee
     if promise.kind == "none":
-        return (promise.statement,)
+        return (promise.statement,), (promise.statement,), "NOT PRIVATE: computed with test noise."
     change = guarantee.neighboring(promise.neighbors, promise.unit)
     head = f"{promise.short}, {change}."
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
-    if promise.kind == "proven" and not meaning:
-        return (head, *weak)
-    if promise.kind == "proven" and promise.trade_off is not None:
+    price = at_most(promise.epsilon) if promise.delta == 0 else pair(promise.epsilon, promise.delta)
+    price += "-differential privacy"
+    level = f"{price} at the level of {promise.unit}"
+    odds = tables.odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
+    if promise.kind == "published":
+        why: tuple[str, ...] = (guarantee.HANDED_OVER,)
+        if result.plan.stages:
+            why = guarantee.published_doubts(result.estimate)
+        if promise.statement == guarantee.HANDED_OVER:
+            claim = f"The publisher of the table claims {price}. This claim is not proven."
+        elif promise.trade_off is None:
+            claim = f"The method's paper claims {level}. This claim is not proven, and it is false "
+            claim += "in known cases."
+        else:
+            claim = f"The estimators used declare {level}. This claim is not proven."
+        odds = f"If the claim is true, the following holds. {odds}"
+        return (head, *why, *weak), (head, *why, odds, *weak), claim
+    if promise.trade_off is not None:
         # Maximum success rate of a guess between two neighboring tables.
         row = promise.unit == "one row"
         if promise.neighbors == "substitute":
@@ -326,19 +332,12 @@ def _promise(result: base.ReleasedFit, *, meaning: bool = True) -> tuple[str, ..
             )
             guess = "they decide correctly"
         right = percent(0.5 * (1 + promise.trade_off.delta(0.0)))
-        sentence = (
+        odds = (
             f"Suppose someone knows {facts}. From all output of this fit, {guess} with probability "
             f"at most {right}% (chance: 50%)."
         )
-        return (head, sentence, *weak)
-    odds = tables.odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
-    if promise.kind == "published":
-        why: tuple[str, ...] = (guarantee.HANDED_OVER,)
-        if result.plan.stages:
-            why = guarantee.published_doubts(result.estimate)
-        odds = f"If the claim is true, the following holds. {odds}"
-        return (head, *why, *([odds] if meaning else []), *weak)
-    return head, odds, *weak
+    satisfied = f"All results of this fit together satisfy {level}."
+    return (head, *weak), (head, odds, *weak), satisfied
 
 
 NO_LIMITS = (
@@ -425,23 +424,6 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
     return tuple(sentences)
 
 
-def _protected(promise: guarantee.Guarantee) -> str:
-    price = at_most(promise.epsilon) if promise.delta == 0 else pair(promise.epsilon, promise.delta)
-    price += "-differential privacy"
-    if promise.statement == guarantee.HANDED_OVER:
-        return f"The publisher of the table claims {price}. This claim is not proven."
-    return {
-        "proven": f"All results of this fit together satisfy {price} at the level of "
-        f"{promise.unit}.",
-        "published": f"The method's paper claims {price} at the level of {promise.unit}. This "
-        "claim is not proven, and it is false in known cases."
-        if promise.trade_off is None
-        else f"The estimators used declare {price} at the level of {promise.unit}. This claim is "
-        "not proven.",
-        "none": "NOT PRIVATE: computed with test noise.",
-    }[promise.kind]
-
-
 def _notes(result: base.ReleasedFit, description: estimators.Description) -> tuple[str, ...]:
     estimate, request = result.estimate, result.plan.request
     notes = [*result.alerts.values()]
@@ -458,9 +440,9 @@ def _notes(result: base.ReleasedFit, description: estimators.Description) -> tup
         notes += [f"{' and '.join(unlimited)}: {why}."] if unlimited else []
     # The public inputs and the noisy releases.
     clipped = description.adjusts and request.propensity is None and request.divides
+    counted = "rows" if request.trust.unit is None else "units"
     inputs = {
-        f"the number of {'rows' if request.trust.unit is None else 'units'}": estimate.size
-        is not None,
+        f"the number of {counted}": estimate.size is not None,
         "the bounds": not result._bought,
         "the propensity": isinstance(request.propensity, float),
         "the arms' shares": isinstance(request.propensity, Mapping),

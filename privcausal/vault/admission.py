@@ -18,13 +18,7 @@ from privcausal.request.panels import Staggered
 from privcausal.request.partition import sql_name
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
-from privcausal.request.schema import (
-    Binary,
-    Domain,
-    Header,
-    LabelColumns,
-    Levels,
-)
+from privcausal.request.schema import Binary, Domain, Header, LabelColumns, Levels
 from privcausal.typing import Frame
 from privcausal.vault import guard
 from privcausal.vault.batch import RawColumn, cleaned, part_shares, reads_labels
@@ -144,8 +138,25 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     """
     how = Changes(request, rows.header)
     made: spark.Spark | memory.Memory | stored.Stored
-    if isinstance(rows, spark.Spark):
-        made = _on_spark(rows, how)
+    if isinstance(rows, spark.Spark):  # Its executors read the values, as they do for sums.
+        from pyspark.sql import functions
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        (unit, _), *_ = labels = tuple(how.labels.items())
+
+        def inside(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                columns = {
+                    name: stored.arrow_column(array, as_labels)
+                    for array, (name, as_labels) in zip(batch.columns, labels, strict=True)
+                }
+                yield how.record(columns)
+
+        aliased = [spark.column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(labels)]
+        read = rows._frame.select(*aliased).mapInArrow(inside, from_arrow_schema(how.schema))
+        units = read.where("unit IS NOT NULL").groupBy(functions.col("unit").alias(unit))
+        sums = [functions.expr(sql).alias(name) for name, sql in how.aggregates().items()]
+        made = spark.Spark(units.agg(*sums))
     else:
         opened = rows._opened if isinstance(rows, stored.Stored) else ExitStack()
         work, wanted = stored.database(opened), tuple(how.labels.items())
@@ -169,28 +180,6 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
         kinds[name] = "numeric"
     made.header = replace(rows.header, kinds=kinds, untyped=False)
     return made
-
-
-def _on_spark(rows: spark.Spark, how: Changes) -> spark.Spark:
-    """Spark's executors read the values, as they do for sums."""
-    from pyspark.sql import functions
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    (unit, _), *_ = labels = tuple(how.labels.items())
-
-    def inside(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            columns = {
-                name: stored.arrow_column(array, as_labels)
-                for array, (name, as_labels) in zip(batch.columns, labels, strict=True)
-            }
-            yield how.record(columns)
-
-    columns = [spark.column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(labels)]
-    records = rows._frame.select(*columns).mapInArrow(inside, from_arrow_schema(how.schema))
-    units = records.where("unit IS NOT NULL").groupBy(functions.col("unit").alias(unit))
-    values = [functions.expr(sql).alias(name) for name, sql in how.aggregates().items()]
-    return spark.Spark(units.agg(*values))
 
 
 MOST_ROWS = 1 << 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,20 +122,14 @@ class Batch(Opaque):
 
     def only(self, part: int) -> Batch:
         """The same rows, with all rows outside `part` excluded."""
-        view, chosen = self._view(), self.part == part
-        view.complete, view.chosen = self.complete & chosen, self.chosen & chosen
-        return view
+        chosen = self.part == part
+        return self.changed(complete=self.complete & chosen, chosen=self.chosen & chosen)
 
-    def of_arm(self, arm: int) -> Batch:
-        """The same rows, with treatment 1 in the given arm and 0 in all other arms."""
-        view = self._view()
-        view.dose = view.t = np.asarray(self.t == arm, np.float64)
-        return view
-
-    def _view(self) -> Batch:
+    def changed(self, **values: Any) -> Batch:
+        """The same rows, with other values of some attributes."""
         view: Batch = object.__new__(Batch)
         for name in Batch.__slots__:
-            setattr(view, name, getattr(self, name))
+            setattr(view, name, values[name] if name in values else getattr(self, name))
         return view
 
 
@@ -175,7 +170,11 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         values[~present] = domain.mid
         return values, present
     if isinstance(domain, Levels):
-        return _clean_levels(column, domain)
+        position = {label: i for i, label in enumerate(domain.labels)}
+        undeclared = position["other"] if domain.other else -1
+        lookup = [position.get(label, undeclared) for label in column.labels]
+        assert column.codes is not None
+        return np.array([*lookup, -1], np.int64)[column.codes], column.codes >= 0
     if column.numbers is not None:
         is_one, is_zero = column.numbers == 1, column.numbers == 0
     else:
@@ -185,15 +184,6 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         coded = np.array([*value, -1], np.int64)[column.codes]
         is_one, is_zero = coded == 1, coded == 0
     return is_one.astype(np.float64), is_one | is_zero
-
-
-def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:
-    position = {label: i for i, label in enumerate(domain.labels)}
-    undeclared = position["other"] if domain.other else -1
-    lookup = [position.get(label, undeclared) for label in column.labels]
-    assert column.codes is not None
-    codes = np.array([*lookup, -1], np.int64)[column.codes]
-    return codes, column.codes >= 0
 
 
 # -- parts of the rows, independent of their values ------------------------------------------

@@ -105,7 +105,9 @@ class Findings(Strict):
             "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
             for line in table
         )
-        return "\n".join([BANNER, *lines, *self._rest(), BANNER])
+        more = len(self.found) - MOST_LINES
+        rest = [f"... and {more} more lines; see .frame"] if more > 0 else []
+        return "\n".join([BANNER, *lines, *rest, BANNER])
 
     __repr__ = __str__
 
@@ -116,14 +118,11 @@ class Findings(Strict):
             for f in self.found[:MOST_LINES]
         )
         body = "".join(f"<tr>{line}</tr>" for line in lines)
-        rest = "".join(f"<p>{text}</p>" for text in self._rest())
+        more = len(self.found) - MOST_LINES
+        rest = f"<p>... and {more} more lines; see .frame</p>" if more > 0 else ""
         banner = f'<p role="note"><strong>{BANNER}</strong></p>'
         table = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
         return f"<div>{banner}{table}{rest}{banner}</div>"
-
-    def _rest(self) -> list[str]:
-        more = len(self.found) - MOST_LINES
-        return [f"... and {more} more lines; see .frame"] if more > 0 else []
 
 
 def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
@@ -144,7 +143,23 @@ def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
         First the declared columns in the order of the schema, then the undeclared columns.
     """
     names = dict.fromkeys(names)
-    findings = [f for name in schema if name in names for f in _column(source, name, schema)]
+    findings = []
+    for name in (name for name in schema if name in names):
+        kind, declared = source.header.kinds.get(name), list[Finding]()
+        if kind is None:
+            declared.append(Finding(name, "absent", "not in the data", _REFUSED))
+        elif kind == "other":
+            declared.append(Finding(name, kind, "a type that cannot be read", _REFUSED))
+        else:
+            domain = schema[name]
+            if kind == "text" and isinstance(domain, Interval):
+                declared.append(Finding(name, kind, "text with numeric bounds", _REFUSED))
+            problems = _problems(source, name, domain, complete=schema.complete)
+            for problem, consequence, rows in problems:
+                if len(rows):
+                    rows.setflags(write=False)
+                    declared.append(Finding(name, kind, problem, consequence, rows))
+        findings += declared or [Finding(name, str(kind), NO_PROBLEM, "")]
     for name in names:
         if name not in schema:
             kind = source.header.kinds[name]
@@ -152,24 +167,6 @@ def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
             consequence = _REFUSED if kind == "other" else _UNDECLARED.get(kind, other)
             findings.append(Finding(name, kind, "not declared", consequence))
     return Findings(tuple(findings))
-
-
-def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
-    """Findings of one declared column, or a single line "no problem"."""
-    kind = source.header.kinds.get(name)
-    if kind is None:
-        return [Finding(name, "absent", "not in the data", _REFUSED)]
-    if kind == "other":
-        return [Finding(name, kind, "a type that cannot be read", _REFUSED)]
-    domain = schema[name]
-    findings = []
-    if kind == "text" and isinstance(domain, Interval):
-        findings.append(Finding(name, kind, "text with numeric bounds", _REFUSED))
-    for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
-        if len(rows):
-            rows.setflags(write=False)
-            findings.append(Finding(name, kind, problem, consequence, rows))
-    return findings or [Finding(name, kind, NO_PROBLEM, "")]
 
 
 _UNDECLARED = {

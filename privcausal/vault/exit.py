@@ -119,16 +119,6 @@ SummedQueries: TypeAlias = Sequence[tuple[Mechanism, tuple[int | None, ...]]]
 """Mechanisms, and the parts of the rows that each is summed over (None: all rows)."""
 
 
-def sums_together(queries: SummedQueries, batch: Batch) -> Integers:
-    """Exact sums over the batch, concatenated by mechanism and then by part."""
-    sums = [
-        mechanism.integers(batch if part is None else batch.only(part))
-        for mechanism, parts in queries
-        for part in parts
-    ]
-    return np.concatenate(sums)
-
-
 class Solution(Query):
     """A vector on an integer grid, found by several passes over the rows."""
 

@@ -27,15 +27,8 @@ from privcausal.request.formula import Group
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Mask
-from privcausal.vault.batch import (
-    Batch,
-    Layout,
-    dealt,
-    first_rows,
-    part_shares,
-    reads_labels,
-)
-from privcausal.vault.exit import ExactSum, SummedQueries, sums_together
+from privcausal.vault.batch import Batch, Layout, dealt, first_rows, part_shares, reads_labels
+from privcausal.vault.exit import ExactSum, SummedQueries
 from privcausal.vault.guard import Opaque
 from privcausal.vault.queries.cells import CellSums, ColumnHistograms, SurvivalScore
 from privcausal.vault.sources import memory
@@ -275,16 +268,18 @@ class Passes(Opaque):
                 batch.rows.cache |= before.pop(at, {})
                 batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
-                    sums = sums_together(queries, batch)
-            if (
-                remembers
-            ):  # Keep arrays of `Rows.keep`. Values that this pass did not use are dropped.
+                    sums = [
+                        mechanism.integers(batch if part is None else batch.only(part))
+                        for mechanism, parts in queries
+                        for part in parts
+                    ]
+            if remembers:  # Keep arrays, without the values that this pass did not use.
                 self._values[at] = {
                     key: entry
                     for key, entry in batch.rows.cache.items()
                     if entry.lifetime == "used" and isinstance(entry.value, np.ndarray)
                 }
-            return sums, batch
+            return np.concatenate(sums), batch
 
         total, done, made = ExactSum(size), 0, []
         blocks: Iterable[MarkedBlock | Batch] = self._batches or self._marked(self._wanted)

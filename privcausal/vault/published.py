@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
 from types import FunctionType
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -164,10 +163,14 @@ class Supremum:
 
     design: Design
     starts: Matrix
+    # The possible values of each variable inside the vault; None for an interval
+    values: tuple[Vector | Integers | None, ...] = field(init=False)
+    # Each variable's own design columns, at its values or at both ends of its interval. None if a
+    # column is a function of variables, which only formulaic can evaluate. formulaic is slow, so it
+    # is called only once if columns are linear.
+    tables: list[tuple[Integers, Matrix]] | None = field(init=False)
 
-    @cached_property
-    def _values(self) -> tuple[Vector | Integers | None, ...]:
-        """The possible values of each variable inside the vault; None for an interval."""
+    def __post_init__(self) -> None:
         values: list[Vector | Integers | None] = []
         for name in self.design.variables:
             domain = self.design.schema[name]
@@ -177,12 +180,23 @@ class Supremum:
                 values.append(np.array([0.0, 1.0]))
             else:  # Codes of levels; -1 is an undeclared level.
                 values.append(np.arange(0 if domain.other else -1, len(domain.labels)))
-        return tuple(values)
+        columns = self.design.columns
+        vars(self).update(values=tuple(values), tables=None)
+        if any(column.variable is None for column in columns):
+            return
+        tables = []
+        for j, name in enumerate(self.design.variables):
+            at = np.array([i for i, c in enumerate(columns) if c.variable == name], np.int64)
+            discrete = values[j]
+            probe = np.zeros((2 if discrete is None else len(discrete), len(values)))
+            probe[:, j] = np.arange(len(probe))
+            tables.append((at, self.design.scaled(self._frame(probe), len(probe))[:, at]))
+        vars(self).update(tables=tables)
 
     def of(self, value: Callable[[Rows], Vector]) -> float:
         """The largest `value` found; `value` maps n points to shape (n,)."""
         points = self.starts.copy()
-        for j, values in enumerate(self._values):
+        for j, values in enumerate(self.values):
             if values is not None:  # The coordinate of a discrete variable is its value's index.
                 indices = (self.starts[:, j] * len(values)).astype(np.int64)
                 points[:, j] = np.minimum(indices, len(values) - 1)
@@ -193,7 +207,7 @@ class Supremum:
         """The largest `value` found from a starting point."""
         from scipy.optimize import minimize
 
-        smooth = np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
+        smooth = np.array([j for j, v in enumerate(self.values) if v is None], np.int64)
         k = len(smooth)
         above, below = 1 + np.arange(k), 1 + k + np.arange(k)
 
@@ -219,7 +233,7 @@ class Supremum:
                     point[smooth] = top.x
             # Every point that differs in the value of one discrete variable.
             others = []
-            for j, values in enumerate(self._values):
+            for j, values in enumerate(self.values):
                 for index in range(0 if values is None else len(values)):
                     if index != point[j]:
                         other = point.copy()
@@ -236,39 +250,21 @@ class Supremum:
     def _rows(self, points: Matrix) -> Rows:
         """Points as rows, with their design columns if these are plain."""
         frame = self._frame(points)
-        if self._tables is None:
+        if self.tables is None:
             return Rows(frame, len(points))
         scaled = np.empty((len(points), len(self.design)))
-        for j, (at, table) in enumerate(self._tables):
+        for j, (at, table) in enumerate(self.tables):
             u = points[:, j]
-            if self._values[j] is None:
+            if self.values[j] is None:
                 scaled[:, at] = table[0] + u[:, None] * (table[1] - table[0])
             else:
                 scaled[:, at] = table[u.astype(np.int64)]
         return Rows(frame, len(points)).with_scaled(self.design, scaled)
 
-    @cached_property
-    def _tables(self) -> list[tuple[Integers, Matrix]] | None:
-        """Each variable's own design columns, at its values or at both ends of its interval.
-
-        None if a column is a function of variables, which only formulaic can evaluate. formulaic is
-        slow, so it is called only once if columns are linear.
-        """
-        columns = self.design.columns
-        if any(column.variable is None for column in columns):
-            return None
-        tables = []
-        for j, (name, values) in enumerate(zip(self.design.variables, self._values, strict=True)):
-            at = np.array([i for i, c in enumerate(columns) if c.variable == name], np.int64)
-            probe = np.zeros((2 if values is None else len(values), len(self._values)))
-            probe[:, j] = np.arange(len(probe))
-            tables.append((at, self.design.scaled(self._frame(probe), len(probe))[:, at]))
-        return tables
-
     def _frame(self, points: Matrix) -> dict[str, Vector | Integers]:
         """Points in natural units and level codes."""
         frame: dict[str, Vector | Integers] = {}
-        for j, (name, values) in enumerate(zip(self.design.variables, self._values, strict=True)):
+        for j, (name, values) in enumerate(zip(self.design.variables, self.values, strict=True)):
             domain = self.design.schema[name]
             if values is not None:
                 frame[name] = values[points[:, j].astype(np.int64)]
@@ -742,22 +738,18 @@ class PrintedCells(Mechanism):
 
     partition: Partition
     outcome: Outcome
+    largest: float = field(init=False)  # max|y| within the outcome's bounds
+    weights: Vector = field(init=False)
+    units: Vector = field(init=False)  # Of counts, then of sums, by cell and arm
 
     label = "COUNT and SUM by arm in {self.partition.size} cells"
 
-    @property
-    def largest(self) -> float:
-        """max|y| within the outcome's bounds."""
-        return max(abs(self.outcome.lo), abs(self.outcome.hi))
-
-    @property
-    def weights(self) -> Vector:
-        total = self.largest / (self.outcome.hi - self.outcome.lo)
-        return np.repeat([1.0, total], 2 * self.partition.size)
-
-    @property
-    def units(self) -> Vector:
-        return np.repeat([1.0 / CELL_UNIT, self.largest / CELL_UNIT], 2 * self.partition.size)
+    def __post_init__(self) -> None:
+        lo, hi, entries = self.outcome.lo, self.outcome.hi, 2 * self.partition.size
+        largest = max(abs(lo), abs(hi))
+        units = np.repeat([1.0 / CELL_UNIT, largest / CELL_UNIT], entries)
+        weights = np.repeat([1.0, largest / (hi - lo)], entries)
+        vars(self).update(largest=largest, weights=weights, units=units)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         raise CapabilityError("The paper's mechanism supports only Laplace noise.")
@@ -776,11 +768,6 @@ class PrintedCells(Mechanism):
         steps = np.rint(y[counted] / self.largest * CELL_UNIT)
         total = np.bincount(group, steps, minlength=groups)
         return np.concatenate([count, total.astype(np.int64)])
-
-    def split(self, values: Vector) -> tuple[Matrix, Matrix]:
-        """Counts and sums of y, shape (cells, 2) each: control and treated."""
-        count, total = values.reshape(2, -1, 2)
-        return count, total
 
 
 CURVATURE = 0.25
@@ -946,6 +933,9 @@ class PublishedEBM:
         self, x: Matrix, target: Vector, *, bounds: tuple[float, float], weight: Vector | None
     ) -> Self:
         """Fit the model; `bounds` are not used, because the paper did not set them in interpret."""
+        from interpret.privacy import DPExplainableBoostingClassifier as Classifier
+        from interpret.privacy import DPExplainableBoostingRegressor as Regressor
+
         self._state.clear()
         if self.arm_columns == 2:
             x = np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
@@ -953,7 +943,9 @@ class PublishedEBM:
         by_rows = weight is not None and self.weighting == "published"
         source = noise.current()
         seed = None if source.real else source.entropy() % 2**31
-        kind = _kind(self.classification, by_rows)
+        kind = Classifier if self.classification else Regressor
+        if by_rows:  # a subclass whose bins hold counts of rows
+            kind = type(kind.__name__, (kind,), {"fit": _fit_by_rows(kind.fit)})
         model = kind(epsilon=self.epsilon, delta=self.delta, n_jobs=1, random_state=seed)
         y = target.astype(np.int64) if self.classification else target
         model.fit(x, y, sample_weight=weight)
@@ -984,16 +976,6 @@ class PublishedEBM:
         if self.classification:
             return np.asarray(model.predict_proba(x)[:, 1], np.float64)
         return np.asarray(model.predict(x), np.float64)
-
-
-@cache
-def _kind(classification: bool, by_rows: bool) -> Any:
-    """interpret's class, or a subclass whose bins hold counts of rows."""
-    from interpret.privacy import DPExplainableBoostingClassifier as Classifier
-    from interpret.privacy import DPExplainableBoostingRegressor as Regressor
-
-    kind = Classifier if classification else Regressor
-    return type(kind.__name__, (kind,), {"fit": _fit_by_rows(kind.fit)}) if by_rows else kind
 
 
 def _fit_by_rows(fit: Any) -> Callable[..., Any]:

@@ -49,8 +49,26 @@ def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> 
     noise.
     """
     request = plan.request
-    panel = request.trust.panel
-    frame = _invented(request, assumed) if panel is None else _invented_panel(request, assumed)
+    panel, name = request.trust.panel, request.formula.outcome
+    if panel is None:
+        frame = _invented(request, assumed)
+    else:  # One row per unit, with its outcome in each period; cohorts differ in size as levels do.
+        assert isinstance(panel, Staggered)
+        time, cohort = (request.schema[column] for column in (panel.time, panel.cohort))
+        assert isinstance(time, Levels)
+        assert isinstance(cohort, Levels)
+        # `Assumptions.r2` is the share of the outcome's variance that is constant within a unit.
+        common, place, *uniform = _lattice(2 + len(panel.wide))
+        never = np.array([label not in time.labels for label in cohort.labels])
+        sizes = np.where(never, 0.0, assumed.population.next_level ** np.arange(len(never)))
+        treated = assumed.treated * sizes / max(sizes.sum(), 1e-9)
+        shares = np.where(never, 1 - assumed.treated, treated)
+        ends, index = np.cumsum(shares / shares.sum())[:-1], _index({name: common})
+        cohorts = np.array(cohort.labels, object)[np.searchsorted(ends, place)]
+        frame = {str(request.trust.unit): np.arange(LATTICE), panel.cohort: cohorts}
+        for column, places in zip(panel.wide, uniform, strict=True):
+            frame[column] = _outcome(places, index, assumed, panel.outcome[name])
+        frame[name] = frame[panel.wide[-1]]
     stretch, clusters = (1.0, 1.0), request.cluster
     if clusters is not None:  # Each invented row is a cluster of its own.
         stretch = 1 + (clusters.max_rows - 1) * assumed.icc, 1 / clusters.max_rows
@@ -159,28 +177,6 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     if unit is not None:
         frame[unit] = np.arange(LATTICE) // request.trust.max_rows
     return frame
-
-
-def _invented_panel(request: Request, assumed: Assumptions) -> dict[str, Any]:
-    """One row per unit, with its outcome in each period; cohorts differ in size as levels do.
-
-    `Assumptions.r2` is the share of the outcome's variance that is constant within a unit.
-    """
-    panel, name = request.trust.panel, request.formula.outcome
-    assert isinstance(panel, Staggered)
-    time, cohort = (request.schema[column] for column in (panel.time, panel.cohort))
-    assert isinstance(time, Levels)
-    assert isinstance(cohort, Levels)
-    common, place, *uniform = _lattice(2 + len(panel.wide))
-    never = np.array([label not in time.labels for label in cohort.labels])
-    sizes = np.where(never, 0.0, assumed.population.next_level ** np.arange(len(never)))
-    shares = np.where(never, 1 - assumed.treated, assumed.treated * sizes / max(sizes.sum(), 1e-9))
-    ends, index = np.cumsum(shares / shares.sum())[:-1], _index({name: common})
-    cohorts = np.array(cohort.labels, object)[np.searchsorted(ends, place)]
-    frame: dict[str, Any] = {str(request.trust.unit): np.arange(LATTICE), panel.cohort: cohorts}
-    for column, places in zip(panel.wide, uniform, strict=True):
-        frame[column] = _outcome(places, index, assumed, panel.outcome[name])
-    return frame | {name: frame[panel.wide[-1]]}
 
 
 def _ranks(column: Any) -> Vector:

@@ -6,7 +6,7 @@ Each map is a frozen value that names public functions. The vault evaluates it o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, assert_never
 
 import numpy as np
@@ -80,7 +80,8 @@ class OfArm:
         return self.transform.at(rows, t, y)
 
     def __call__(self, batch: Batch) -> Vector:
-        return self.transform(batch.of_arm(self.arm))
+        treated = np.asarray(batch.t == self.arm, np.float64)
+        return self.transform(batch.changed(dose=treated, t=treated))
 
 
 @dataclass(frozen=True)
@@ -107,20 +108,14 @@ class OfTreatment:
 
     @property
     def bound(self) -> float:
-        match self.kind:
-            case "residual":
-                bound = 1 - self.clip
-            case "overlap":
-                bound = (1 - self.clip) ** 2 / self.scale
-            case "root":
-                bound = 1.0
-            case "balance":
-                bound = (1 - self.clip) / self.clip
-            case "treated":
-                bound = 1 / self.scale
-            case _:
-                assert_never(self.kind)
-        return bound
+        bounds = {
+            "residual": 1 - self.clip,
+            "overlap": (1 - self.clip) ** 2 / self.scale,
+            "root": 1.0,
+            "balance": (1 - self.clip) / self.clip if self.clip else np.inf,
+            "treated": 1 / self.scale,
+        }
+        return bounds[self.kind]
 
     def __call__(self, batch: Batch) -> Vector:
         if self.kind == "treated":
@@ -253,14 +248,12 @@ class WeightedScore:
     score: Transform
     weight: SurveyWeight
     mean: float
+    factor: float = field(init=False, compare=False)
+    bound: float = field(init=False, compare=False)
 
-    @property
-    def factor(self) -> float:
-        return self.weight.top / self.mean
-
-    @property
-    def bound(self) -> float:
-        return self.factor * self.score.bound
+    def __post_init__(self) -> None:
+        factor = self.weight.top / self.mean
+        vars(self).update(factor=factor, bound=factor * self.score.bound)
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows with this treatment and outcome."""

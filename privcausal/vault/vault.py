@@ -114,13 +114,14 @@ class Vault(guard.Opaque):
     """Opaque handle on the rows of one fit.
 
     `passes` counts how often the rows were read. The count follows from the plan and from the
-    earlier releases. `answers` holds the releases by stage, one for each fold. From these numbers
-    `Replay` answers again. `silent` is whether test noise is zero.
+    earlier releases. `unspent` holds the stages of the plan that were not spent. `answers` holds
+    the releases by stage, one for each fold. From these numbers `Replay` answers again. `silent` is
+    whether test noise is zero.
     """
 
     __slots__ = (
-        "_exit", "_gathered", "_parts", "_passes", "_plan", "_progress", "_unspent", "answers",
-        "passes", "real_noise", "silent", "size",
+        "_exit", "_gathered", "_parts", "_passes", "_plan", "_progress", "answers",
+        "passes", "real_noise", "silent", "size", "unspent",
     )  # fmt: skip
 
     @guard.guarded
@@ -135,7 +136,7 @@ class Vault(guard.Opaque):
         """Without a source, the vault has no rows, and `size` is their public number."""
         self._plan = plan
         self._parts = part_numbers(plan)
-        self._unspent = {stage.name: stage for stage in plan.stages}
+        self.unspent = {stage.name: stage for stage in plan.stages}
         self.size = size
         self.real_noise = noise_source.real
         probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
@@ -148,11 +149,6 @@ class Vault(guard.Opaque):
         if source is not None:
             self.size = admission.public_size(source, plan.request)
             self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
-
-    @property
-    def unspent(self) -> tuple[Stage, ...]:
-        """Stages of the plan that were not spent, in order."""
-        return tuple(self._unspent.values())
 
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
@@ -332,7 +328,8 @@ class Vault(guard.Opaque):
         counted = {label: c for label, c in zip(labels, counts.tolist(), strict=True) if c}
         names = sorted(counted)
         exact = np.array([counted[name] for name in names], np.int64)
-        query = self._count_noise(stage, selection, len(exact))
+        one_row = selection.sensitivity(self._exit.neighbors) / selection.max_rows
+        query = self._exit.noise_query(stage, selection.query, np.ones(len(exact)), one_row)
         noisy = self._exit.noisy(exact, query)
         passed = noisy >= selection.threshold(query.scale)
         labels = tuple(name for name, p in zip(names, passed, strict=True) if p)
@@ -349,22 +346,21 @@ class Vault(guard.Opaque):
             case Boosting():  # The budget table shows the rounds as one query of the same cost.
                 noise_query, sensitivity = self._round_noise(stage, query)
                 moved, spread = sensitivity * query.unit, noise_query.scale * query.unit
-                charge = exit_.charge(stage, noise_query.name, query.name, moved, spread)
                 sd = np.tile(exit_.source.sd(noise_query) * query.unit, query.rounds)
-                return Release(values, sd, charge)
             case PrivateNetwork():  # Both are per step, in units of the clipping norm.
                 moved, spread = query.sensitivity(exit_.neighbors), query.multiplier
-                charge = exit_.charge(stage, query.query, query.name, moved, spread)
-                return Release(values, np.full(query.size, np.nan), charge)
+                sd = np.full(query.size, np.nan)
             case LabelSelection():
-                noise_query = self._count_noise(stage, query, len(labels))
+                one_row = query.sensitivity(exit_.neighbors) / query.max_rows
+                noise_query = exit_.noise_query(stage, query.query, np.ones(len(labels)), one_row)
                 moved, spread = noise_query.sensitivity, noise_query.scale
-                charge = exit_.charge(stage, query.query, query.name, moved, spread)
-                return Release(values, exit_.source.sd(noise_query), charge, labels)
+                sd = exit_.source.sd(noise_query)
             case PublishedAnswers() | PublishedProcess() | PublishedLogits():
                 return exit_.claim(stage, query.query, query.name, values)
             case _:
                 return exit_.with_charge(stage, query, values)
+        charge = exit_.charge(stage, query.query, query.name, moved, spread)
+        return Release(values, sd, charge, labels)
 
     def _round_noise(self, stage: Stage, boosting: Boosting) -> tuple[noise.NoiseQuery, float]:
         """Noise of one round, and the sensitivity of one query that costs as much as all rounds."""
@@ -373,13 +369,6 @@ class Vault(guard.Opaque):
         whole = exit_.noise_query(stage, boosting.query, ones, moved)
         per_round = boosting.sensitivity(exit_.neighbors) * self._plan.request.trust.max_rows
         return noise.NoiseQuery(boosting.query, ones, per_round, whole.scale), whole.sensitivity
-
-    def _count_noise(
-        self, stage: Stage, selection: LabelSelection, labels: int
-    ) -> noise.NoiseQuery:
-        """Noise of the counts of this many labels."""
-        one_row = selection.sensitivity(self._exit.neighbors) / selection.max_rows
-        return self._exit.noise_query(stage, selection.query, np.ones(labels), one_row)
 
     @guard.guarded
     def _published(
@@ -392,9 +381,9 @@ class Vault(guard.Opaque):
 
     def _take(self, key: StageKey, order: object = None) -> Stage:
         """Spend the stage of this key and return it, after checking that it fits the query."""
-        if key not in self._unspent:
+        if key not in self.unspent:
             raise BudgetError(f"Stage {key!r} is not in the plan, or was already spent.")
-        stage = self._unspent[key]
+        stage = self.unspent[key]
         if all(query is not order for query, _ in self._gathered.get(key, [(order, [])])):
             raise CapabilityError(f"A different query was gathered for stage {key!r}.")
         law = "gaussian" if stage.rho else "laplace"
@@ -410,4 +399,4 @@ class Vault(guard.Opaque):
             check_release(order.width * order.rounds, "columns or rounds")
         self._progress.start(key)
         self.passes += 1
-        return self._unspent.pop(key)
+        return self.unspent.pop(key)

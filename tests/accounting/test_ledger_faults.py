@@ -181,10 +181,8 @@ def test_threads_share_a_ledger(ledger, charge):
 
 
 def test_a_locked_ledger_waits_and_then_refuses(ledger, path, charge, limits):
-    with (
-        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
-        limits(BUSY_SECONDS=0.2),
-    ):
+    opened = contextlib.closing(sqlite3.connect(path, isolation_level=None))
+    with opened as other, limits(BUSY_SECONDS=0.2):
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match="locked by another process"):
             ledger.charge("a", [charge(rho=1)])
@@ -384,11 +382,8 @@ def test_a_hard_link_is_refused(ledger, path, tmp_path, charge):
 
 def test_a_head_that_cannot_be_written_stops_the_release(ledger, charge, broken):
     used(ledger, charge)
-    full = OSError(28, "No space left on device")
-    with (
-        broken("accounting.store.os.fsync", full),
-        pytest.raises(LedgerError, match="No results are released"),
-    ):
+    full = broken("accounting.store.os.fsync", OSError(28, "No space left on device"))
+    with full, pytest.raises(LedgerError, match="No results are released"):
         ledger.charge("d", [charge(rho=1)])
     assert ledger.fits == 4  # spent, and not refunded
 

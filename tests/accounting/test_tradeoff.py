@@ -134,9 +134,8 @@ def test_zcdp_says_what_the_budget_says(rho):
 
 @pytest.mark.parametrize("rho", [0.0085, 0.1, 2])
 def test_zcdp_promises_less_than_the_gaussian_that_costs_it(rho):
-    assert (
-        TradeOff.from_zcdp(rho)(ALPHA) <= TradeOff.from_gaussian(math.sqrt(2 * rho))(ALPHA)
-    ).all()
+    gaussian = TradeOff.from_gaussian(math.sqrt(2 * rho))
+    assert (TradeOff.from_zcdp(rho)(ALPHA) <= gaussian(ALPHA)).all()
 
 
 @pytest.mark.slow

@@ -187,9 +187,7 @@ def test_an_estimand_is_a_class_and_a_name(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("plot", [None, lambda ax: ax.plot([0, 1])], ids=["table", "plot"])
-def test_a_block_of_the_report_is_a_method(
-    plot: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_of_the_report_is_a_method(plot: Any, tmp_path: Any, monkeypatch: Any) -> None:
     frame = pd.DataFrame({"patients": [12.0]}, index=["needed to treat"])
     block = Check("Number needed to treat", "One in twelve patients benefits.", frame, plot)
     monkeypatch.setattr(AteResult, "_figures", lambda *_: (block,))

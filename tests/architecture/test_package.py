@@ -88,9 +88,8 @@ def test_a_call_has_at_most_seventeen_parameters(call):
 @pytest.mark.parametrize("name", ["split", "propensity_clip", "shares", "tails", "cov_type"])
 def test_an_old_spelling_names_the_new_one(name):
     for call in (privcausal.privcate, privcausal.private, privcausal.plan):
-        with pytest.raises(
-            privcausal.CapabilityError, match=rf"Write control=pc\.Control\({name}="
-        ):
+        words = rf"Write control=pc\.Control\({name}="
+        with pytest.raises(privcausal.CapabilityError, match=words):
             call("Y ~ T", None, **{name: None})
     for name, words in (("queries", "DPCATE"), ("mode", r"pc\.paper"), ("below_minimum", "paper")):
         with pytest.raises(privcausal.CapabilityError, match=words):

@@ -16,13 +16,13 @@ from trees import FILES, PACKAGE, tree
 
 import privcausal as pc
 
-MOST_FUNCTIONS = 43.3
+MOST_FUNCTIONS = 42.4
 """Of 1,000 lines. A ratchet: it goes down with what is written, to 42."""
 
 MOST_FILES = 106
 """A ratchet too; 115 was the aim."""
 
-LONGEST_WAY = {"functions": 640, "files": 44, "depth": 33}
+LONGEST_WAY = {"functions": 575, "files": 44, "depth": 28}
 """Of a warm fit by learner "r". A ratchet, to 500 functions in 36 files, 28 deep."""
 
 SHARED = {"private", "dpcate"}

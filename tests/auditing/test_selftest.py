@@ -56,9 +56,7 @@ PLAIN = noise._sampler
     ],
     ids=["narrow noise", "one noise", "no cap", "nothing kept"],
 )
-def test_faults_are_found(
-    step: str, fault: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_are_found(step: str, fault: Any, name: str, monkeypatch: Any) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(f"privcausal.{step}", fault)
         holds, line = checked(patch, name)
@@ -66,9 +64,7 @@ def test_faults_are_found(
     assert line.startswith("FAIL")
 
 
-def test_the_command_prints_a_line_per_check(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_a_line_per_check(monkeypatch: Any, capsys: Any) -> None:
     only(monkeypatch, "ledger: changes")
     assert cli.main(["selftest"]) == 0
     out = capsys.readouterr().out.splitlines()
@@ -76,9 +72,7 @@ def test_the_command_prints_a_line_per_check(
     assert out[1] == "All checks passed."
 
 
-def test_a_failure_is_exit_4_and_quotes_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_is_exit_4_and_quotes_nothing(monkeypatch: Any, capsys: Any) -> None:
     def stop() -> str:
         raise ValueError("CANARY")
 

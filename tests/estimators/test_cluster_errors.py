@@ -190,13 +190,8 @@ def test_a_weighted_regression_has_the_errors_of_statsmodels() -> None:
 
 def test_every_test_of_few_clusters_uses_students_t() -> None:
     """Contrasts, predictions and joint tests, as the limits and p values of single terms."""
-    found = regress(
-        "Y ~ T + X",
-        villages("row", 12),
-        bounds=BOUNDS | {"T": (0, 1)},
-        control=clustered(),
-        exact=True,
-    )
+    rows, bounds = villages("row", 12), BOUNDS | {"T": (0, 1)}
+    found = regress("Y ~ T + X", rows, bounds=bounds, control=clustered(), exact=True)
     averages = found.estimate.averages
     assert found.use_t
     assert found.df_resid == pytest.approx(averages.clusters - 1, rel=0.01)

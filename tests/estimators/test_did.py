@@ -30,17 +30,10 @@ def study(n: int = 2000, seed: int = 0) -> pd.DataFrame:
     d = (rng.random(n) < 0.3 + 0.4 * x).astype(int)
     before = 2 + x + 2 * d + rng.normal(0, 1, n)
     after = before + 0.5 + x - 0.3 * z + d + rng.normal(0, 0.5, n)
-    frame = pd.DataFrame(
-        {
-            "id": np.tile(np.arange(n), 2),
-            "year": np.repeat([2018, 2019], n),
-            "Y": np.r_[before, after].clip(-5, 10),
-            "T": np.r_[np.zeros(n, int), d],
-            "X": np.r_[x, rng.uniform(0, 1, n)],
-            "Z": np.tile(z, 2),
-            "G": np.tile(np.where(x < 0.5, "a", "b"), 2),
-        }
-    )
+    columns = {"id": np.tile(np.arange(n), 2), "year": np.repeat([2018, 2019], n)}
+    columns |= {"Y": np.r_[before, after].clip(-5, 10), "T": np.r_[np.zeros(n, int), d]}
+    columns |= {"X": np.r_[x, rng.uniform(0, 1, n)], "Z": np.tile(z, 2)}
+    frame = pd.DataFrame(columns | {"G": np.tile(np.where(x < 0.5, "a", "b"), 2)})
     return frame.sample(frac=1.0, random_state=1)
 
 
@@ -119,16 +112,8 @@ def test_it_is_the_effect_on_the_treated_of_changes() -> None:
     frame = study(600)
     own = changes(frame).sort_index(key=lambda names: names.astype(str)).reset_index()
     one = did(frame, groups=["G"], seed=4)
-    two = private(
-        FORMULA,
-        own,
-        unit="id",
-        max_rows=1,
-        estimand="ATT",
-        groups=["G"],
-        bounds=BOUNDS | {"Y": (-15, 15)},
-        seed=4,
-    )
+    options = {"unit": "id", "max_rows": 1, "bounds": BOUNDS | {"Y": (-15, 15)}}
+    two = private(FORMULA, own, estimand="ATT", groups=["G"], **options, seed=4)
     assert one.tidy().equals(two.tidy())
 
 
@@ -170,13 +155,8 @@ def test_outcomes_of_two_values(kind: str) -> None:
 
 def test_text_periods_and_levels_that_are_bought() -> None:
     frame = study(3000).assign(year=lambda d: np.where(d["year"] == 2018, "spring", "autumn"))
-    fit = noiseless(
-        frame,
-        "Y ~ T | C(G)",
-        periods=None,
-        eps=50.0,
-        bounds={"year": ["spring", "autumn"], "Y": (-5, 10)},
-    )
+    bounds = {"year": ["spring", "autumn"], "Y": (-5, 10)}
+    fit = noiseless(frame, "Y ~ T | C(G)", periods=None, eps=50.0, bounds=bounds)
     assert fit.schema["G"].values == ("a", "b")
     assert fit.params["ATT"] == pytest.approx(1.0, abs=0.2)
     again = noiseless(frame, "Y ~ T | C(G)", periods=None, bounds=fit.schema)  # which is declared

@@ -337,10 +337,8 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
 @pytest.mark.parametrize("base", ["gam", NN(epochs=1)], ids=["gam", "nn"])
 def test_published_noise_is_that_of_the_theorem(base: Any) -> None:
     """gamma c(eps, delta, n), with n the rows of the second half and all of eps and delta."""
-    with (
-        recorded(system=True) as noise,
-        mock.patch.object(published.Supremum, "of", return_value=2.0),
-    ):
+    supremum = mock.patch.object(published.Supremum, "of", return_value=2.0)
+    with recorded(system=True) as noise, supremum:
         found = printed(queries=points(), eps=3.0, base=base)
     if isinstance(base, NN):  # each nuisance has half of both
         nuisances = found.budget[found.budget["stage"] == "nuisance"]
@@ -555,14 +553,8 @@ def test_more_rows_than_are_taken_to_be_there_are_as_rare_as_is_paid_for(
 @pytest.mark.parametrize("delta", [1e-5, 2e-12])
 def test_that_chance_is_in_delta(split: str, delta: float, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=10, delta=delta)
-    found = fit(
-        base=Kernel(functions=10),
-        ledger=ledger,
-        control=pc.Control(split=split),
-        delta=delta,
-        eps=4.0,
-        neighbors="add_remove",
-    )
+    options = {"control": pc.Control(split=split), "neighbors": "add_remove", "delta": delta}
+    found = fit(base=Kernel(functions=10), ledger=ledger, eps=4.0, **options)
     plan = found.plan
     assert plan.delta == 1 == plan.stage(KERNEL).delta
     assert plan.rho <= rho_of(4.0, delta_after(delta, 1), gdp=True)

@@ -34,11 +34,11 @@ def test_both_folds_count(learner: str) -> None:
     if learner == "private":
         call, more = pc.private, {}
     halves = pc.Control(split="crossfit")
-    with seeded_noise(3), weight_limits(np.inf), spied(nuisances, "_remainder") as calls:
+    with seeded_noise(3), weight_limits(np.inf), spied(nuisances, "over_folds") as calls:
         fitted = call(
             FORMULA, study(1500), base="linear", eps=1.0, bounds=BOUNDS, control=halves, **more
         )
-    one, other = (law for _, law in calls)
+    (((one, other),), _) = calls[0]
     assert one != other
     mean, sd = 0.5 * (one.mean + other.mean), 0.5 * (one.sd + other.sd)
     assert fitted.estimate.averages.remainder[0] == pytest.approx(np.hypot(mean, sd))

@@ -70,13 +70,8 @@ def test_weights_and_errors_of_statsmodels(outcome: str) -> None:
         freq_weights=ROWS["w"] / ROWS["w"].mean(),
     ).fit()
     assert (np.abs(fit.params.to_numpy() - known.params.to_numpy()) < 0.5 * fit.bse).all()
-    clusters = call(
-        f"{outcome} ~ a + b",
-        ROWS,
-        bounds=BOUNDS,
-        control=pc.Control(cluster="g", max_cluster_rows=90),
-        exact=True,
-    )
+    control = pc.Control(cluster="g", max_cluster_rows=90)
+    clusters = call(f"{outcome} ~ a + b", ROWS, bounds=BOUNDS, control=control, exact=True)
     grouped = CALLS[outcome][1](f"{outcome} ~ a + b", ROWS).fit(
         disp=0, cov_type="cluster", cov_kwds={"groups": ROWS["g"]}
     )
@@ -108,21 +103,12 @@ def test_intervals_hold(outcome: str, size: int, eps: float) -> None:
         assert np.mean((low <= truth) & (truth <= high)) >= 0.85, name
 
 
-@given(
-    eta=st.floats(-1e6, 1e6),
-    y=st.floats(0, 1),
-    family=st.sampled_from(
-        [
-            Family("logit", -6.0, 6.0),
-            Family("logit", -6.0, 6.0, 0.15),
-            Family("poisson", -3.0, 2.0),
-            Family("poisson", -3.0, 2.0, 0.5),
-        ]
-    ),
-)
-def test_weights_and_residuals_are_within_their_bounds(
-    eta: float, y: float, family: Family
-) -> None:
+FAMILIES = [Family("logit", -6.0, 6.0, *cut) for cut in ((), (0.15,))]
+FAMILIES += [Family("poisson", -3.0, 2.0, *cut) for cut in ((), (0.5,))]
+
+
+@given(eta=st.floats(-1e6, 1e6), y=st.floats(0, 1), family=st.sampled_from(FAMILIES))
+def test_weights_and_residuals_are_within_their_bounds(eta: float, y: float, family: Any) -> None:
     top = 1.0 if family.name == "logit" else float(np.exp(family.hi))
     batch: Any = type("B", (), {"rows": Rows({}, 1, None), "y": np.array([top * y])})()
     weight = LinkWeight(family, Constant(eta))(batch)
@@ -133,15 +119,13 @@ def test_weights_and_residuals_are_within_their_bounds(
     np.testing.assert_allclose(residual(batch)[0] * family.weight(mean), top * y - mean)
 
 
-def test_what_does_not_fit_is_refused_before_any_charge(tmp_path: Any) -> None:
-    ledger = pc.Ledger(tmp_path / "study.db", "rows", 10.0)
+def test_what_does_not_fit_is_refused_before_any_charge(unspent: pc.Ledger) -> None:
     with pytest.raises(pc.SchemaError, match="two declared values"):
-        pc.logit("c ~ a", ROWS, bounds=BOUNDS, ledger=ledger)
+        pc.logit("c ~ a", ROWS, bounds=BOUNDS, ledger=unspent)
     with pytest.raises(pc.SchemaError, match="start at 0"):
-        pc.poisson("a ~ b", ROWS, bounds=BOUNDS, ledger=ledger)
+        pc.poisson("a ~ b", ROWS, bounds=BOUNDS, ledger=unspent)
     with pytest.raises(pc.BudgetError, match=r"moments of the columns\..*rows are required"):
-        pc.logit("y ~ a + b + C(k)", ROWS.head(900), bounds=BOUNDS, eps=0.5, ledger=ledger)
-    assert ledger.spent.rho == 0
+        pc.logit("y ~ a + b + C(k)", ROWS.head(900), bounds=BOUNDS, eps=0.5, ledger=unspent)
 
 
 def test_results_speak_of_odds() -> None:

@@ -167,9 +167,7 @@ def within(found: AverageEstimate, theta: float, z: float) -> bool:
         ([1.0, 1.1, 0.9, 1.0, 0.9, 1.1], [0.2] * 6, 1),
     ],
 )
-def test_the_set_holds_what_is_compatible(
-    slopes: list[float], sds: list[float], parts: int
-) -> None:
+def test_the_set_holds_what_is_compatible(slopes: Any, sds: Any, parts: int) -> None:
     found = estimate(slopes, sds)
     own = late_set(found, 1.96)
     assert len(own) == parts

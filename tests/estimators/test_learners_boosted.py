@@ -205,14 +205,11 @@ def test_a_plan_rehearses_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["disjoint", "crossfit"])
-def test_too_few_rows_for_a_split_are_refused(split: str, tmp_path: Any) -> None:
-    ledger = pc.Ledger(tmp_path / "a.db", "a", eps=3)
+def test_too_few_rows_for_a_split_are_refused(split: str, unspent: pc.Ledger) -> None:
+    control = pc.Control(split=split)
     with pytest.raises(pc.DataError, match="at least 20"):
-        fit("r", QUICK, study(39), control=pc.Control(split=split), ledger=ledger)
-    assert ledger.spent.epsilon == 0
-    fit(
-        "r", QUICK, study(39), control=pc.Control(split=split), neighbors="add_remove"
-    )  # n is private
+        fit("r", QUICK, study(39), control=control, ledger=unspent)
+    fit("r", QUICK, study(39), control=control, neighbors="add_remove")  # n is private
 
 
 @pytest.mark.sample(3)

@@ -11,19 +11,14 @@ from learners_contract import SPLITS, Contract, quiet_fit, study
 from privcausal.estimators import DPCATE, S
 from privcausal.estimators.bases import Kernel
 
-KERNEL = Kernel(functions=40)
+KERNEL, KERNELS = Kernel(functions=40), ("dpcate", DPCATE(score="dr"))
 LEARNERS: tuple[Any, ...] = ("r", "dr", "s", S(interactions=False), "t", "x", "private")
 
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize(
     ("learner", "base"),
-    [
-        *product(LEARNERS, ("gam", "linear")),
-        ("auto", "gam"),
-        ("dpcate", KERNEL),
-        (DPCATE(score="dr"), KERNEL),
-    ],
+    [*product(LEARNERS, ("gam", "linear")), ("auto", "gam"), *product(KERNELS, (KERNEL,))],
 )
 class TestEveryLearner(Contract):
     """The contract of learners with nuisances, whose rows can be kept apart."""

@@ -30,15 +30,8 @@ def fit(seed: int, learner: str, covariates: float = 1.0, outcome: float = 1.0, 
     """A fit whose declared bounds are this many times as wide as they need be."""
     bounds = dict.fromkeys(("X1", "X2", "X3"), (-covariates, covariates))
     bounds["Y"] = (0.5 - 4.5 * outcome, 0.5 + 4.5 * outcome)
-    return privcate(
-        "Y ~ T | X1 + X2 + X3",
-        study(seed),
-        eps=1,
-        bounds=bounds,
-        learner=learner,
-        **more,
-        seed=seed,
-    )
+    options = {"eps": 1, "bounds": bounds, "learner": learner, "seed": seed}
+    return privcate("Y ~ T | X1 + X2 + X3", study(seed), **options, **more)
 
 
 @cache

@@ -90,7 +90,7 @@ def test_an_error_of_the_effect_moves_the_mean_score_as_stated(limit: float) -> 
 
     part = nuisances.FoldFit(Limited(None, none[0], lo=0.1), *[None] * 2, pair)  # type: ignore[arg-type]
     law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
-    rows = SimpleNamespace(memo=lambda _, make: make())
+    rows = SimpleNamespace(kept=lambda *_: None, keep=lambda _, value: value)
     state: Any = SimpleNamespace(rows=rows, features=None, clip=0.1)
     parts = {"_averaged": lambda *_: (none, none[0]), "_move": lambda *_: none}
     with mock.patch.multiple(nuisances, **parts):

@@ -144,10 +144,8 @@ def test_no_slope_of_an_arm_exceeds_the_width_of_the_bounds() -> None:
 def test_an_arm_that_nobody_has_is_told() -> None:
     data = study("several arms", 3000)
     data = data[data["T"] != "d"]
-    with (
-        seeded_noise(0),
-        pytest.warns(pc.PrivcausalWarning, match="to be distinguished from noise"),
-    ):
+    words = "to be distinguished from noise"
+    with seeded_noise(0), pytest.warns(pc.PrivcausalWarning, match=words):
         found = fit("several arms", data)
     assert "treatment" in found.alerts
 

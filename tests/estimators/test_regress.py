@@ -345,14 +345,8 @@ def test_outliers_at_one_end_of_a_column_are_covered(zeros: float) -> None:
     truth = smf.ols("y ~ x", rows(1_000_000)).fit().params["x"]
     for seed in range(20):
         for eps in (1, 4, 10):
-            fit = regress(
-                "y ~ x",
-                rows(5000),
-                bounds=bounds,
-                eps=eps,
-                control=pc.Control(cov_type="HC0"),
-                seed=seed,
-            )
+            robust = pc.Control(cov_type="HC0")
+            fit = regress("y ~ x", rows(5000), bounds=bounds, eps=eps, control=robust, seed=seed)
             low, high = fit.conf_int().loc["x"]
             covered += int(low <= truth <= high)
     assert covered >= 48

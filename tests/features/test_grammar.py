@@ -21,13 +21,7 @@ from privcausal.request.schema import Schema
 from privcausal.testing import zero_noise
 
 GUIDE = Path(__file__).parents[2] / "vignettes" / "reference" / "guide.md"
-BOUNDS: dict[str, Any] = {
-    "Y": (0, 1),
-    "x": (0, 10),
-    "z": (-1, 2),
-    "w": (1, 3),
-    "g": ["a", "b", "c"],
-}
+BOUNDS: dict[str, Any] = {"Y": (0, 1), "x": (0, 10), "z": (-1, 2), "w": (1, 3), "g": [*"abc"]}
 
 
 def table() -> list[tuple[str, str]]:

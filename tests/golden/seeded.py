@@ -59,11 +59,8 @@ def averages() -> Calls:
     make = partial(pc.private, bounds=BOUNDS)
     for estimand in ("ATE", "ATT", "ATO", ["ATE", "ATT", "ATO"]):
         for neighbors in ("substitute", "add_remove"):
-            options = {"groups": ["ward", "age >= 65"], "neighbors": neighbors}
-            yield (
-                f"{estimand} {neighbors}",
-                partial(make, FORMULA, FRAME, estimand=estimand, **options),
-            )
+            more = {"groups": ["ward", "age >= 65"], "neighbors": neighbors, "estimand": estimand}
+            yield f"{estimand} {neighbors}", partial(make, FORMULA, FRAME, **more)
     for split in ("disjoint", "crossfit"):
         yield split, partial(make, FORMULA, FRAME, control=pc.Control(split=split))
     yield "linear", partial(make, FORMULA, FRAME, base="linear")
@@ -82,27 +79,21 @@ def averages() -> Calls:
     yield "dose", partial(make, "recovery ~ bmi | age", FRAME, estimand="PLR")
     yield "late", partial(make, "recovery ~ programme | age | programme ~ lot", FRAME,
                           estimand="LATE")  # fmt: skip
+    did = partial(pc.did, data=PANEL, unit="id", time="year", periods=(0, 1), bounds=BOUNDS)
     for formula in ("recovery ~ programme", "recovery ~ programme | age"):
-        yield (
-            f"did {formula}",
-            partial(pc.did, formula, PANEL, unit="id", time="year", periods=(0, 1), bounds=BOUNDS),
-        )
+        yield f"did {formula}", partial(did, formula)
     yield "weights", partial(make, FORMULA, FRAME, weights="chance")
     for estimand in ("RMST", "risk"):
         yield f"survival {estimand}", partial(
             pc.private, "Surv(age, lot) ~ programme | severity", FRAME, estimand=estimand,
             horizon=60, bounds=BOUNDS | {"age": (0, 95)},
         )  # fmt: skip
-    yield (
-        "clusters",
-        partial(make, FORMULA, FRAME, control=pc.Control(cluster="person", max_cluster_rows=2)),
-    )
+    by_person = pc.Control(cluster="person", max_cluster_rows=2)
+    yield "clusters", partial(make, FORMULA, FRAME, control=by_person)
     yield "HC0", partial(make, FORMULA, FRAME, control=pc.Control(cov_type="HC0"))
     yield "PLR arms", partial(make, "recovery ~ arm | age", FRAME, estimand="PLR")
-    yield (
-        "bought levels",
-        partial(pc.private, "recovery ~ programme | C(ward)", FRAME, bounds={"recovery": (0, 100)}),
-    )
+    few = {"recovery": (0, 100)}
+    yield "bought levels", partial(make, "recovery ~ programme | C(ward)", FRAME, bounds=few)
     yield "event study", partial(
         pc.did, "recovery ~ 1", WAVES, unit="id", time="year", cohort="first", periods=[1, 2, 3],
         bounds={"recovery": (0, 100), "first": [0, 2, 3]},
@@ -120,42 +111,24 @@ def effects() -> Calls:
     make = partial(pc.privcate, bounds=BOUNDS)
     for learner in ("r", "dr", "s", "t", "x"):
         for base in ("gam", "linear", pc.bases.DPEBM(rounds=10)):
-            named = getattr(base, "name", base)
-            yield (
-                f"{learner} {named}",
-                partial(make, FORMULA, FRAME, learner=learner, base=base, groups=["ward"]),
-            )
+            named, options = getattr(base, "name", base), {"base": base, "groups": ["ward"]}
+            yield f"{learner} {named}", partial(make, FORMULA, FRAME, learner=learner, **options)
     yield "auto", partial(make, FORMULA, FRAME, learner="auto")
     yield "r crossfit", partial(make, FORMULA, FRAME, control=pc.Control(split="crossfit"))
     yield "adum", partial(make, "well ~ programme | C(ward) + age", FRAME, learner="adum")
     yield "tm", partial(make, "well ~ programme | age", FRAME, learner="tm")
     yield "dpcate", partial(make, "recovery ~ programme | age", FRAME, learner="dpcate")
-    points = pd.DataFrame({"age": [30.0, 60.0]})
-    yield (
-        "queries",
-        partial(
-            make, "recovery ~ programme | age", FRAME, learner=pc.learners.DPCATE(queries=points)
-        ),
-    )
+    at_points = pc.learners.DPCATE(queries=pd.DataFrame({"age": [30.0, 60.0]}))
+    yield "queries", partial(make, "recovery ~ programme | age", FRAME, learner=at_points)
 
 
 def published() -> Calls:
-    rows = pc.datasets.betlei_sine(2000)
-    yield (
-        "paper.private",
-        partial(
-            pc.paper.private, "recovery ~ programme | age", FRAME, bounds=BOUNDS, propensity=0.5
-        ),
-    )
+    rows, given = pc.datasets.betlei_sine(2000), ("recovery ~ programme | age", FRAME)
+    yield "paper.private", partial(pc.paper.private, *given, bounds=BOUNDS, propensity=0.5)
     yield "paper.adum", partial(pc.paper.adum, rows.formula, rows.frame, bounds=rows.bounds)
     yield "paper.tm", partial(pc.paper.tm, "well ~ programme | age", FRAME, bounds=BOUNDS)
     points = pd.DataFrame({"age": [30.0, 60.0]})
-    yield (
-        "paper.dpcate",
-        partial(
-            pc.paper.dpcate, "recovery ~ programme | age", FRAME, bounds=BOUNDS, queries=points
-        ),
-    )
+    yield "paper.dpcate", partial(pc.paper.dpcate, *given, bounds=BOUNDS, queries=points)
 
 
 def sources(folder: Path) -> Calls:

@@ -98,7 +98,7 @@ def test_what_lies_beyond_bounds_of_an_outcome_is_no_more_than_said(
     for _ in range(tables):
         tail = 3 * (1 - rng.random(hidden)) ** (-1 / 3)
         y = anchor + np.r_[rng.uniform(-3, 3, 5000), tail]
-        rough = counted(y, ColumnHistograms(("Y",)).edges(), rng)
+        rough = counted(y, ColumnHistograms(("Y",)).edges, rng)
         scale = coarse_range(rough, "Y", len(y), outcome=True)
         fine = counted(np.clip(y, scale.lo, scale.hi), np.linspace(scale.lo, scale.hi, 65), rng)
         found = outcome_range(rough, fine, 4.0)
@@ -116,7 +116,7 @@ def test_bounds_of_a_usual_outcome_are_neither_far_too_wide_nor_too_narrow(
     rng, wide, narrow, tables = np.random.default_rng(8), 0, 0, 100
     for _ in range(tables):
         y = rng.normal(2.6, 8, rows)
-        rough = counted(y, ColumnHistograms(("Y",)).edges(), rng, sd)
+        rough = counted(y, ColumnHistograms(("Y",)).edges, rng, sd)
         scale = coarse_range(rough, "Y", rows, outcome=True)
         fine = counted(np.clip(y, scale.lo, scale.hi), np.linspace(scale.lo, scale.hi, 65), rng, sd)
         found = outcome_range(rough, fine, sd / 6).interval
@@ -127,7 +127,7 @@ def test_bounds_of_a_usual_outcome_are_neither_far_too_wide_nor_too_narrow(
 
 def test_rows_of_one_size_do_not_make_larger_sizes_look_occupied() -> None:
     """Sparse amounts, and a draw of noise of one to three sds in the four cells beyond theirs."""
-    ends = ColumnHistograms(("Y",)).edges()
+    ends = ColumnHistograms(("Y",)).edges
     zero = len(ends) // 2 - 1
     value = np.zeros(len(ends) - 1)
     value[zero] = 63_000.0
@@ -162,7 +162,7 @@ def test_two_values_look_binary(
     rng, said = np.random.default_rng(6), 0
     for _ in range(20):
         y = rng.choice(np.array(values, float), 5000, p=share)
-        rough = counted(y, ColumnHistograms(("Y",)).edges(), rng)
+        rough = counted(y, ColumnHistograms(("Y",)).edges, rng)
         scale = coarse_range(rough, "Y", len(y))
         fine = counted(np.clip(y, scale.lo, scale.hi), np.linspace(scale.lo, scale.hi, 65), rng)
         said += looks_binary(rough, fine, whole=whole)

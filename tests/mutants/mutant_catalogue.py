@@ -240,7 +240,7 @@ ROWS = (
         "vault/test_split.py::test_parts_do_not_depend_on_values[disjoint-substitute]",
     ),
     Mutant(
-        "folds charged once, and every row in each", "vault.exit:sums_together",
+        "folds charged once, and every row in each", "vault.passes:Passes._summed",
         "batch if part is None else batch.only(part)", "batch", audit("r, crossfit", ADD),
     ),
     Mutant(
@@ -315,7 +315,7 @@ ROWS = (
     ),
     Mutant(
         "a stage may be released twice", "vault.vault:Vault._take",
-        "self._unspent.pop(key)", "self._unspent[key]",
+        "self.unspent.pop(key)", "self.unspent[key]",
         "vault/test_sums.py::test_what_was_gathered_is_released_for_its_own_query_only",
     ),
 )  # fmt: skip

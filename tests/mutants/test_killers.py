@@ -58,14 +58,9 @@ def batch(data: pd.DataFrame, formula: str) -> Any:
 
 def test_values_stay_in_their_domains() -> None:
     """What is missing or infinite counts nothing."""
-    data = pd.DataFrame(
-        {
-            "Y": [np.inf, 1e300, np.nan, -2.0, 3.0],
-            "T": [1, 1, 0, 0, 1],
-            "X1": [0.5, 9.0, 0.0, -7.0, 0.5],
-            "X2": [1e308, -np.inf, np.nan, -1e-9, 10.5],
-        }
-    )
+    columns = {"Y": [np.inf, 1e300, np.nan, -2.0, 3.0], "T": [1, 1, 0, 0, 1]}
+    columns |= {"X1": [0.5, 9.0, 0.0, -7.0, 0.5], "X2": [1e308, -np.inf, np.nan, -1e-9, 10.5]}
+    data = pd.DataFrame(columns)
     rows = batch(data, "Y ~ T | X1 + X2")
     assert ((rows.y >= -2) & (rows.y <= 3)).all()
     for name in ("X1", "X2"):

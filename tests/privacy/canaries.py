@@ -154,6 +154,21 @@ def frames_with_it(error: BaseException) -> list[str]:
     ]
 
 
+def assert_clean(error: BaseException, step: str = "") -> None:
+    """Neither what an error says nor the package's frames behind it hold the canary."""
+    assert found_in(told(error)) == [], step
+    assert frames_with_it(error) == [], step
+
+
+def faults(rows: int) -> list[Exception]:
+    """Errors that quote the canary or the number of rows."""
+    return [
+        ValueError(f"could not convert string to float: '{LABEL}'"),
+        KeyError(NUMBER),
+        MemoryError(f"Unable to allocate an array with shape ({rows}, 9) and data type <U10"),
+    ]
+
+
 # -- files -----------------------------------------------------------------------------------
 
 _WATCHED: list[list[str]] = []

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fit_helpers import replayed
 
 import privcausal as pc
 from privcausal import testing
@@ -227,11 +228,7 @@ def check(
 
 def moved_by(run: Callable[[Any], Any], one: Any, two: Any, order: int = 1) -> tuple[Call, float]:
     """Of the one release of `run`, and how far it moves between tables that it reads alike."""
-    with testing.recorded(3) as recorder:
-        before = run(one)
-    with testing.recorded(3, recorder.calls) as again:
-        after = run(two)
-    (a,), (b,) = recorder.calls, again.calls
+    before, after, ((a, b),) = replayed(run, one, two, 3)
     assert (a.query.name, a.query.scale) == (b.query.name, b.query.scale)
     assert str(before) == str(after)
     moved = float(np.linalg.norm((a.exact - b.exact) * a.query.weights, order))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fit_helpers import refused
 from hostile_fits import (
     CALLS,
     CRAFTED,
@@ -170,16 +171,12 @@ def test_elsewhere_than_at_its_points_an_effect_is_no_number_and_predict_says_so
 
 
 @pytest.mark.parametrize("error", [pc.errors.CapabilityError, DataError, ValueError, KeyError])
-def test_every_failure_on_rows_is_told_in_the_same_words(
-    error: type[Exception], broken: Any
-) -> None:
+def test_every_failure_on_rows_is_told_in_the_same_words(error: Any, broken: Any) -> None:
     """An error of the package's own does not say which it was."""
     fit = fitted("dr by linear")
     failing = broken("vault.queries.sums.ArmHistogram.integers", error("x of row 17 is no point"))
-    with failing, pytest.raises(DataError, match="A step on the rows failed") as caught:
+    with failing, refused(DataError, "A step on the rows failed", 17):
         fit.overlap(table(), eps=1.0)
-    assert "17" not in str(caught.value)
-    assert caught.value.__context__ is None
 
 
 def test_a_source_that_cannot_be_read_says_so(tmp_path: Path, broken: Any) -> None:

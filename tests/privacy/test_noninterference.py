@@ -180,7 +180,7 @@ def constant(work: Counter[str]) -> dict[str, int]:
         for name, times in work.items()
         if not any(word in name.replace("label_columns", "") for word in LABELS)
         and "distinct.<" not in name
-        and "_clean_levels.<" not in name
+        and "cleaned.<" not in name
         and "passes._libraries" not in name  # once after a module is first imported in a process
     }
 

@@ -66,13 +66,8 @@ def test_declared_bounds(learner: str, base: str, split: str, relation: str) -> 
     rows = [*ordinary(N, 1), hostile(rng)]
     if learner == "auto" and base != "gam":
         pytest.skip("learner 'auto' takes base 'gam' only")
-    options = call(
-        learner=learner,
-        base=base,
-        control=pc.Control(split=split),
-        neighbors=relation,
-        groups=["G", "X1 >= 0"],
-    )
+    options = call(learner=learner, base=base, control=pc.Control(split=split), neighbors=relation)
+    options["groups"] = ["G", "X1 >= 0"]
     if split == "full" and base == "gam":
         one, two = neighbours(relation, rows, hostile(rng))
         check(Pair("hostile", options, one, two))
@@ -399,12 +394,12 @@ def test_kernel(score: str, split: str, relation: str) -> None:
     made = call(learner=pc.learners.DPCATE(score=score), base=base, control=pc.Control(split=split))
     made |= {"neighbors": relation, "groups": ["G"]}
     if split != "full":  # the nuisances are not the matter, and those of three columns take long
-        made |= {"formula": "Y ~ T | X1 + C(G)"}
+        made["formula"] = "Y ~ T | X1 + C(G)"
     first = None
     for new in (HIGH, MISSING, HUGE, hostile(rng)):
         one, two = neighbours(relation, [*ordinary(N, 2), LOW], new)
         first = check(Pair("kernel", made, one, two), first=first).fit
-    made |= {"formula": "Y ~ T | X1 + C(G)"}
+    made["formula"] = "Y ~ T | X1 + C(G)"
     strong = made | {
         "base": pc.bases.Kernel(ridge=5.0, functions=20),
         "control": pc.Control(shares={"effect": 0.9}),
@@ -453,21 +448,17 @@ def test_difference_in_means(kind: str, relation: str) -> None:
 # -- hand-made corners -----------------------------------------------------------------------
 
 
-def corner_pairs(relation: str) -> list[tuple[str, dict[str, Any], list[Any], Any]]:
-    rows = ordinary(40, 8)
-    far = {"Y": (99, 100)}
-    return [
+def corner_pairs() -> dict[str, tuple[dict[str, Any], list[Any], Any]]:
+    rows, far = ordinary(40, 8), {"bounds": BOUNDS | {"Y": (99, 100)}}
+    known = {"propensity": "P", "bounds": BOUNDS | {"P": (0.2, 0.7)}}
+    robust = {"control": pc.Control(cov_type="HC0"), "groups": ["X1 >= 0"]}
+    pairs: list[tuple[str, dict[str, Any], list[Any], Any]] = [
         ("all at a bound", {}, [LOW] * 40, HIGH),
         ("both ends", {}, [LOW, HIGH] * 20, LOW),
         ("one class only", {}, [r | {"T": 1.0} for r in rows], ROW | {"T": 0.0}),
         ("only treated", {}, [*(r | {"T": 1.0} for r in rows), ROW | {"T": 0.0}], LOW | {"T": 1.0}),
         ("a single level", {}, [r | {"G": "a"} for r in rows], ROW | {"G": "b"}),
-        (
-            "off-centre",
-            {"bounds": BOUNDS | far},
-            [r | {"Y": 99.5} for r in rows],
-            HIGH | {"Y": 99.0},
-        ),
+        ("off-centre", far, [r | {"Y": 99.5} for r in rows], HIGH | {"Y": 99.0}),
         ("value for missing", {}, [*rows, MISSING], ROW),
         ("missing for value", {}, [*rows, HIGH], MISSING),
         *(
@@ -481,30 +472,26 @@ def corner_pairs(relation: str) -> list[tuple[str, dict[str, Any], list[Any], An
         ("all missing but one", {}, [MISSING] * 40, ROW),
         ("one row", {"eps": 100.0}, [LOW], HIGH),
         ("two rows", {"eps": 100.0}, [LOW, HIGH], HUGE),
-        ("known propensity", {"propensity": "P", "bounds": BOUNDS | {"P": (0.2, 0.7)}}, rows, HIGH),
+        ("known propensity", known, rows, HIGH),
         ("known number", {"propensity": 0.3}, rows, LOW),
         ("no covariates", {"formula": "Y ~ T"}, rows, HIGH),
         ("functions", {"formula": "Y ~ T | log(X2 + 1) * X1 + bs(X2, df=5)"}, [*rows, LOW], HUGE),
-        (
-            "sandwich",
-            {"control": pc.Control(cov_type="HC0"), "groups": ["X1 >= 0"]},
-            [*rows, LOW],
-            HIGH,
-        ),
+        ("sandwich", robust, [*rows, LOW], HIGH),
     ]
+    return {name: pair for name, *pair in pairs}
 
 
-CORNERS = [name for name, *_ in corner_pairs("substitute")]
+CORNERS = corner_pairs()
 
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("corner", CORNERS)
 def test_corners(corner: str, relation: str) -> None:
-    ((name, options, rows, new),) = (c for c in corner_pairs(relation) if c[0] == corner)
-    at = CORNERS.index(name) + 3 * (relation == "substitute")
+    options, rows, new = CORNERS[corner]
+    at = list(CORNERS).index(corner) + 3 * (relation == "substitute")
     made = call(learner=LEARNERS[at % 6], neighbors=relation, base=BASES[at % 2], **options)
-    check(Pair(name, made, *neighbours(relation, rows, new)), texts=True)
+    check(Pair(corner, made, *neighbours(relation, rows, new)), texts=True)
 
 
 @pytest.mark.slow
@@ -567,12 +554,11 @@ def test_structure_does_not_depend_on_the_rows(learner: str) -> None:
     """Without frozen answers: names, shapes, types and lines are those of the call."""
     documents, frames = [], []
     for rows in ([*ordinary(N, 7), LOW], [HUGE, MISSING] * 20, [LOW] * 40):
-        options = {k: v for k, v in call(groups=["G"]).items() if k != "learner"}
-        formula = options.pop("formula")
+        asked = call(learner=learner, groups=["G"])
         if learner == "private":
-            result: Any = pc.private(formula, frame(rows), **options)
-        else:
-            result = pc.privcate(formula, frame(rows), learner=learner, **options)
+            del asked["learner"]
+        made: Any = pc.private if learner == "private" else pc.privcate
+        result = made(data=frame(rows), **asked)
         saved = json.loads(Fit((), result, None, ()).saved) | {"results": []}
         estimate = skeleton(plain(result.estimate))
         documents.append(json.dumps(skeleton(saved)) + json.dumps(estimate))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from replay_helpers import BOUNDS, FORMULA, HIGH, LOW, Pair, check, frame, hostile, ordinary
-from test_replay import corner_pairs, neighbours
+from test_replay import CORNERS, neighbours
 
 import privcausal as pc
 from privcausal.estimators import boosting as boosted
@@ -54,17 +54,14 @@ def test_many_pairs(learner: str, relation: str, lot: int) -> None:
         check(Pair(f"pair {number}", options, one, two))
 
 
-CORNERS = [name for name, *_ in corner_pairs("substitute")]
-
-
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("corner", CORNERS)
 def test_corners(corner: str, relation: str) -> None:
-    ((name, options, rows, new),) = (c for c in corner_pairs(relation) if c[0] == corner)
-    learner = list(LEARNERS)[CORNERS.index(name) % 6]
+    options, rows, new = CORNERS[corner]
+    learner = list(LEARNERS)[list(CORNERS).index(corner) % 6]
     made = call(learner=LEARNERS[learner], neighbors=relation, **options)
-    check(Pair(name, made, *neighbours(relation, rows, new)))
+    check(Pair(corner, made, *neighbours(relation, rows, new)))
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -62,9 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def browser(
-    needs: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Browser]:
+def browser(needs: Callable[..., str], tmp_path_factory: Any) -> Iterator[Browser]:
     with Browser(needs("chromium", "chromium-browser"), tmp_path_factory.mktemp("tab")) as made:
         yield made
 

@@ -52,29 +52,16 @@ def together(entries: Sequence[Entry], *said: Any) -> Comparison:
     return compared(frame[["fit", *TIDY]], facts, kinds, *said)
 
 
+AVERAGE = {"ATE": (0.0532, 0.0224, 2.375, 0.01755, 0.0093, 0.0971, 0.0)}
+CURVE = {"ATE": (0.0481, 0.0301, 1.598, 0.11, -0.0109, 0.1071, 0.0042)}
+CURVE["age"] = (-0.00131, 0.00042, -3.12, 0.0018, -0.00213, -0.00049, 0.0001)
+BY_R = {**FACTS, "Estimator": "r / gam", "ε": "1", "Sampling alone": "0.0182"}
+LINE = {"rhc": (0.0617, 0.0131, 4.71, 2.5e-6, 0.036, 0.0874, 0.0)}
+BY_OLS = {"Outcome": "death180", "Estimator": "OLS", "n": "5735", "Guarantee": "none"}
 ENTRIES = (
-    Entry(
-        "AIPW",
-        tidy({"ATE": (0.0532, 0.0224, 2.375, 0.01755, 0.0093, 0.0971, 0.0)}),
-        FACTS,
-        "proven",
-    ),
-    Entry(
-        "R-learner, with a long name",
-        tidy(
-            {
-                "ATE": (0.0481, 0.0301, 1.598, 0.11, -0.0109, 0.1071, 0.0042),
-                "age": (-0.00131, 0.00042, -3.12, 0.0018, -0.00213, -0.00049, 0.0001),
-            }
-        ),
-        {**FACTS, "Estimator": "r / gam", "ε": "1", "Sampling alone": "0.0182"},
-        "proven",
-    ),
-    Entry(
-        "OLS",
-        tidy({"rhc": (0.0617, 0.0131, 4.71, 2.5e-6, 0.036, 0.0874, 0.0)}),
-        {"Outcome": "death180", "Estimator": "OLS", "n": "5735", "Guarantee": "none"},
-    ),
+    Entry("AIPW", tidy(AVERAGE), FACTS, "proven"),
+    Entry("R-learner, with a long name", tidy(CURVE), BY_R, "proven"),
+    Entry("OLS", tidy(LINE), BY_OLS),
 )
 
 

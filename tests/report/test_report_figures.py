@@ -68,9 +68,8 @@ KINDS = ("events", "RMST", "risk", "LATE", "weak", "OLS", "arms", "CATE")
 
 
 def pictures(kind: str) -> list[str]:
-    known = fitted(kind)._pictures(0.05, {})
     lacking = {"gate"} if kind not in ("events", "arms", "CATE") else set()
-    return sorted(set(known) - lacking - {"uplift"})
+    return sorted(set(fitted(kind)._kinds) - lacking - {"uplift"})
 
 
 DRAWN = [(kind, name) for kind in KINDS for name in pictures(kind)]

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fit_helpers import private
 
-import privcausal as pc
 from privcausal.errors import SchemaError
 from privcausal.request.formula import group_mask, partitions, resolve_groups
 from privcausal.request.schema import Binary, Levels, Schema
-from privcausal.testing import zero_noise
 
 
 @pytest.mark.parametrize(
@@ -145,18 +144,11 @@ def test_effects_in_conjunctions_are_those_of_their_rows() -> None:
     rows = pd.DataFrame({"T": rng.integers(0, 2, 4000), "x": rng.uniform(0, 1, 4000)})
     rows["w"] = rng.choice(["a", "b"], 4000)
     rows["Y"] = (rng.random(4000) < 0.3 + 0.3 * rows["T"] * (rows["x"] < 0.5)) * 1.0
-    with zero_noise():
-        fit = pc.private(
-            "Y ~ T",
-            rows,
-            bounds={"Y": (0, 1), "x": (0, 1), "w": ["a", "b"]},
-            groups=["0.2 <= x < 0.5 & w == a", "x >= 0.5"],
-        )
-    for name, inside in zip(
-        fit.gate.index,
-        [rows.x.between(0.2, 0.5, "left") & (rows.w == "a"), rows.x >= 0.5],
-        strict=True,
-    ):
+    bounds = {"Y": (0, 1), "x": (0, 1), "w": ["a", "b"]}
+    groups = {"0.2 <= x < 0.5 & w == a": rows.x.between(0.2, 0.5, "left") & (rows.w == "a")}
+    groups["x >= 0.5"] = rows.x >= 0.5
+    fit = private("Y ~ T", rows, bounds=bounds, groups=list(groups), exact=True)
+    for name, inside in zip(fit.gate.index, groups.values(), strict=True):
         means = rows[inside].groupby("T")["Y"].mean()
         assert fit.gate["estimate"][name] == pytest.approx(means[1] - means[0], abs=1e-3)
 

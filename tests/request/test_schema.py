@@ -9,12 +9,14 @@ import enum
 import fractions
 import json
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from fit_helpers import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,47 +59,27 @@ class Own(datetime.date):
         return "another"
 
 
+NO_LABEL = [None, pd.NaT, pd.NA, *(kind("NaT") for kind in (np.datetime64, np.timedelta64))]
+NO_LABEL += [float("nan"), np.float32("nan"), decimal.Decimal("NaN"), decimal.Decimal("sNaN")]
+NO_LABEL += [Hostile(), ("N\udc80",), 1 + 2j, (1, 2), Own(2020, 1, 2)]
+THREE = [3, 3.0, np.int8(3), np.float32(3), decimal.Decimal("3.00"), fractions.Fraction(6, 2)]
+
+
 @pytest.mark.parametrize(
     ("value", "key"),
     [
-        (None, None),
-        (float("nan"), None),
-        (np.float32("nan"), None),
-        (np.datetime64("NaT"), None),
-        (np.timedelta64("NaT"), None),
-        (pd.NaT, None),
-        (pd.NA, None),
-        (decimal.Decimal("NaN"), None),
-        (decimal.Decimal("sNaN"), None),
-        (Hostile(), None),
-        (True, "True"),
-        (np.False_, "False"),
-        (3, "3"),
-        (3.0, "3"),
+        *((value, None) for value in NO_LABEL),
+        *((value, "3") for value in THREE),
+        *((value, str(value)) for value in (True, np.False_, 0.1, 2.5, float("inf"))),
+        *((value, value) for value in ("3.0", " N ", "")),
+        *((value, "a") for value in (np.str_("a"), Shouting("a"), bytearray(b"a"))),
         (-0.0, "0"),
-        (np.int8(3), "3"),
         (np.uint64(2**64 - 1), "18446744073709551615"),
-        (np.float32(3), "3"),
-        (decimal.Decimal("3.00"), "3"),
-        (fractions.Fraction(6, 2), "3"),
-        (0.1, "0.1"),
-        (2.5, "2.5"),
-        (float("inf"), "inf"),
-        ("3.0", "3.0"),
-        (" N ", " N "),
-        ("", ""),
-        (np.str_("a"), "a"),
-        (Shouting("a"), "a"),
         (Colour.RED, "red"),
         (b"caf\xc3\xa9", "café"),
         (b"\xff", "\ufffd"),
         ("N\udc80", "N\\udc80"),
-        (("N\udc80",), None),
-        (bytearray(b"a"), "a"),
         (datetime.date(2020, 1, 2), "2020-01-02"),
-        (1 + 2j, None),
-        ((1, 2), None),
-        (Own(2020, 1, 2), None),
     ],
 )
 def test_label_key(value, key):
@@ -106,18 +88,10 @@ def test_label_key(value, key):
     assert got is None or type(got) is str
 
 
+KINDS = st.none, st.booleans, st.integers, st.floats, st.decimals, st.text, st.binary
+KINDS += st.complex_numbers, st.datetimes, partial(st.builds, object), partial(st.builds, Hostile)
 ANYTHING = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.decimals()
-    | st.text()
-    | st.binary()
-    | st.complex_numbers()
-    | st.datetimes()
-    | st.builds(object)
-    | st.builds(Hostile),
+    st.one_of(*(kind() for kind in KINDS)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
     max_leaves=5,
 )
@@ -157,26 +131,15 @@ def test_the_middle_of_an_interval_is_inside(lo, width):
         assert interval.lo <= interval.mid <= interval.hi
 
 
-BAD_INTERVALS = [
-    (95, 18, "must come first. Write (18, 95)"),
-    (1, 1, "lo < hi"),
-    (float("nan"), 1, "must be finite"),
-    (0, float("inf"), "must be finite"),
-    (-float("inf"), 0, "must be finite"),
-    (0, 10**5000, "must be finite"),
-    (0, 2.0**60, "wider than 2**60"),
-    (-1e308, 1e308, "wider than 2**60"),
-    (0, 1e-200, "too narrow"),
-    (1e-300, 3e-300, "too narrow"),
-    (1e9, 1e9 + 0.5, "too narrow"),
-    (-1 - 2.0**-40, -1, "too narrow"),
-    ("0", 1, "two numbers"),
-    (0, None, "two numbers"),
-    (False, True, "Binary() for bool"),
-    (0, np.True_, "two numbers"),
-    (0, 1j, "two numbers"),
-    (0, [1], "two numbers"),
-]
+BAD_INTERVALS = {
+    "must come first. Write (18, 95)": [(95, 18)],
+    "lo < hi": [(1, 1)],
+    "must be finite": [(np.nan, 1), (0, np.inf), (-np.inf, 0), (0, 10**5000)],
+    "wider than 2**60": [(0, 2.0**60), (-1e308, 1e308)],
+    "too narrow": [(0, 1e-200), (1e-300, 3e-300), (1e9, 1e9 + 0.5), (-1 - 2.0**-40, -1)],
+    "two numbers": [("0", 1), (0, None), (0, np.True_), (0, 1j), (0, [1])],
+    "Binary() for bool": [(False, True)],
+}
 
 
 def test_levels():
@@ -255,7 +218,7 @@ def test_spellings(spelling, domain):
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [
-        *(((lo, hi), message) for lo, hi, message in BAD_INTERVALS),
+        *((ends, message) for message, several in BAD_INTERVALS.items() for ends in several),
         ([], "No level"),
         ((), "No level"),
         (["a", "a"], "have the same text"),
@@ -280,11 +243,9 @@ def test_spellings(spelling, domain):
     ],
 )
 def test_bad_spellings_name_the_column(spelling, message):
-    with pytest.raises(SchemaError) as caught:
+    with refused(SchemaError, r"^bounds\['the age'\]: ") as caught:
         Schema({"fine": (0, 1), "the age": spelling})
-    assert str(caught.value).startswith("bounds['the age']: ")
     assert message in str(caught.value)
-    assert caught.value.__context__ is None
 
 
 SCHEMA = Schema(
@@ -301,9 +262,8 @@ def test_a_schema_reads_like_a_mapping():
     assert SCHEMA.get("sex", Binary()) == Binary()
     assert list(SCHEMA) == ["age", "region", "rhc", "t"]
     assert len(SCHEMA) == 4
-    with pytest.raises(
-        SchemaError, match=r"'sex' has no declared domain\. Declared columns: age, region"
-    ):
+    words = r"'sex' has no declared domain\. Declared columns: age, region"
+    with pytest.raises(SchemaError, match=words):
         SCHEMA["sex"]
 
 
@@ -345,15 +305,13 @@ def test_of():
 
 
 NAMES = st.text(min_size=1, max_size=5)
+PAIRS = st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=2, unique=True)
 DOMAINS = (
-    st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=2, unique=True)
-    .map(sorted)
-    .map(tuple)
+    PAIRS.map(sorted).map(tuple)
     | st.lists(st.text(max_size=5), min_size=1, max_size=5, unique=True).map(Levels)
     | st.lists(st.text(max_size=5), min_size=2, max_size=2, unique=True).map(Binary)
     | st.lists(st.text(max_size=5), unique=True).map(lambda v: Levels(v, other=True))
-    | st.just(Binary())
-    | st.just(Binary([0, 1], ref=1))
+    | st.sampled_from([Binary(), Binary([0, 1], ref=1)])
 )
 
 
@@ -395,16 +353,9 @@ def test_from_toml(tmp_path):
     )
     schema = Schema.from_toml(path)
     assert schema == Schema.from_toml(str(path))
-    assert schema == Schema(
-        {
-            "age": (18, 95),
-            "income": (0, 1e6),
-            "region": ["N", "S"],
-            "rhc": Binary(["No RHC", "RHC"]),
-            "dose": Levels([1, 2]),
-        },
-        complete=True,
-    )
+    domains = {"age": (18, 95), "income": (0, 1e6), "region": ["N", "S"]}
+    domains |= {"rhc": Binary(["No RHC", "RHC"]), "dose": Levels([1, 2])}
+    assert schema == Schema(domains, complete=True)
     assert Schema.from_toml(toml(tmp_path, "")) == Schema()
 
 
@@ -420,37 +371,23 @@ def test_from_toml(tmp_path):
     ],
 )
 def test_bad_toml(tmp_path, text, message):
-    with pytest.raises(SchemaError, match=message) as caught:
+    with refused(SchemaError, message):
         Schema.from_toml(toml(tmp_path, text))
-    assert caught.value.__context__ is None
 
 
 # dtypes
 
 
-PANDAS = pd.DataFrame(
-    {
-        "g": pd.Categorical(["a", "b"], categories=["c", "a", "b"]),
-        "o": pd.Categorical(["lo", "hi"], categories=["lo", "hi"], ordered=True),
-        "t": [True, False],
-        "n": pd.array([True, None], dtype="boolean"),
-        "x": [1.5, 2.5],
-        "s": ["secret1", "secret2"],
-        "e": pd.Categorical([None, None]),
-    }
-)
+LOW_HIGH = pd.Categorical(["lo", "hi"], categories=["lo", "hi"], ordered=True)
+PANDAS = pd.DataFrame({"g": pd.Categorical(["a", "b"], categories=["c", "a", "b"]), "o": LOW_HIGH})
+PANDAS = PANDAS.assign(t=[True, False], n=pd.array([True, None], dtype="boolean"), x=[1.5, 2.5])
+PANDAS = PANDAS.assign(s=["secret1", "secret2"], e=pd.Categorical([None, None]))
 
 
 def test_from_dtypes_pandas():
-    schema = Schema.from_dtypes(PANDAS, x=(0, 10))
+    schema, truth = Schema.from_dtypes(PANDAS, x=(0, 10)), Binary([False, True])
     assert schema == Schema(
-        {
-            "g": ["c", "a", "b"],
-            "o": ["lo", "hi"],
-            "t": Binary([False, True]),
-            "n": Binary([False, True]),
-            "x": (0, 10),
-        }
+        {"g": ["c", "a", "b"], "o": ["lo", "hi"], "t": truth, "n": truth, "x": (0, 10)}
     )
     assert "secret" not in repr(schema)
     assert Schema.from_dtypes(PANDAS, g=["a", "b"])["g"] == Levels(["a", "b"])
@@ -467,12 +404,9 @@ def test_from_dtypes_polars():
             "x": [1, 2, 3],
         }
     )
-    assert Schema.from_dtypes(frame) == Schema(
-        {"g": ["a", "b"], "e": ["y", "x", "z"], "t": Binary([False, True])}
-    )
-    assert Schema.from_dtypes(frame.lazy().drop("g")) == Schema(
-        {"e": ["y", "x", "z"], "t": Binary([False, True])}
-    )
+    without = {"e": ["y", "x", "z"], "t": Binary([False, True])}
+    assert Schema.from_dtypes(frame) == Schema({"g": ["a", "b"], **without})
+    assert Schema.from_dtypes(frame.lazy().drop("g")) == Schema(without)
     with pytest.raises(SchemaError, match="Column 'g': A lazy frame"):
         Schema.from_dtypes(frame.lazy())
 

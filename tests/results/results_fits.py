@@ -106,13 +106,6 @@ def fit(learner: Any, **options: Any) -> Any:
 
 def points() -> pd.DataFrame:
     """New data, inside the bounds but for one row."""
-    return pd.DataFrame(
-        {
-            "age": [20.0, 50.0, 90.0, 120.0],
-            "ward": ["N", "S", "W", "S"],
-            "smoker": [True, False, True, False],
-            "income": [0.5, 2.5, 5.0, 1.0],
-            "p": [0.3, 0.5, 0.7, 0.9],
-        },
-        index=[10, 30, 20, 40],
-    )
+    columns = {"age": [20.0, 50.0, 90.0, 120.0], "ward": ["N", "S", "W", "S"]}
+    columns |= {"smoker": [True, False, True, False], "income": [0.5, 2.5, 5.0, 1.0]}
+    return pd.DataFrame(columns | {"p": [0.3, 0.5, 0.7, 0.9]}, index=[10, 30, 20, 40])

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from alert_rows import MANY, many, ruled
-from fit_helpers import private, view_of
+from fit_helpers import private, privcate, view_of
 
 import privcausal as pc
 from privcausal.accounting import weak_promise
@@ -155,9 +155,8 @@ def test_undeclared_levels_are_used_without_their_level_and_told() -> None:
         fit = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b"]})
     assert fit.params["ATE"] > 0.3
     assert "without their level, which can bias" in fit.alerts["levels"]
-    whole = private(
-        "Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b", "y", "z"]}, seed=1
-    )
+    every = {"Y": (-5, 15), "G": ["a", "b", "y", "z"]}
+    whole = private("Y ~ T | C(G)", frame, bounds=every, seed=1)
     assert abs(whole.params["ATE"]) < 0.2
     assert "levels" not in whole.alerts
 
@@ -175,10 +174,8 @@ WITHOUT_ONE_ARM: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", WITHOUT_ONE_ARM)
 def test_an_absent_arm_is_told_by_whatever_counts_it(kind: str) -> None:
-    with (
-        seeded_noise(1),
-        pytest.warns(pc.PrivcausalWarning, match=r"One treatment arm is empty or too small") as w,
-    ):
+    words = "One treatment arm is empty or too small"
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match=words) as w:
         fit = WITHOUT_ONE_ARM[kind](rows(6000, chance=1.0))
     assert [one.filename for one in w] == [__file__]
     assert list(fit.alerts) == ["arm"]
@@ -200,17 +197,13 @@ def test_values_cut_at_zero_and_common_events_are_no_clip() -> None:
     assert "clip" not in told(share, bounds=BOUNDS | {"Y": (0, 1)}, eps=4.0).alerts
 
 
-WRONG: dict[str, Any] = {
-    "numbers": lambda d, e: pc.private("Y ~ T | X", d, bounds=BOUNDS, propensity=e),
-    "two values": lambda d, e: pc.private("B ~ T | X", d, bounds=BOUNDS, propensity=e),
-    "two labels": lambda d, e: pc.private(
-        "B ~ T | X", d, bounds=BOUNDS | {"B": [0, 1]}, propensity=e
-    ),
-    "LATE": lambda d, e: pc.private(
-        "Y ~ B | X | B ~ T", d, bounds=BOUNDS, propensity=e, estimand="LATE"
-    ),
-    "no covariates": lambda d, e: pc.private("Y ~ T", d, bounds=BOUNDS, propensity=e),
-    "r": lambda d, e: pc.privcate("B ~ T | X", d, bounds=BOUNDS, propensity=e, eps=4),
+WRONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "numbers": ("Y ~ T | X", {}),
+    "two values": ("B ~ T | X", {}),
+    "two labels": ("B ~ T | X", {"bounds": BOUNDS | {"B": [0, 1]}}),
+    "LATE": ("Y ~ B | X | B ~ T", {"estimand": "LATE"}),
+    "no covariates": ("Y ~ T", {}),
+    "r": ("B ~ T | X", {"eps": 4}),
 }
 
 
@@ -218,15 +211,13 @@ WRONG: dict[str, Any] = {
 def test_a_wrong_allocation_is_told_with_the_count_and_a_right_one_is_not(kind: str) -> None:
     """Three noise sds, three of chance and 2 % of the rows apart: false alarm below 1e-6."""
     frame = rows(6000, chance=0.53).assign(B=lambda d: (d["Y"] > 0).astype(int))
-    text = ""
+    text, call, (formula, options) = "", privcate if kind == "r" else private, WRONG[kind]
     for declared, wrong in ((0.1, True), (0.53, False)):
-        with seeded_noise(3):
-            fit = WRONG[kind](frame, declared)
+        fit = call(formula, frame, **{"bounds": BOUNDS} | options, propensity=declared, seed=3)
         assert ("allocation" in fit.alerts) == wrong
         text = fit.alerts["allocation"] if wrong else text
-    share, count, spread = re.search(
-        r"About (\d+)% .*count: (\d+), standard error (\d+)", text
-    ).groups()  # type: ignore[union-attr]
+    words = r"About (\d+)% .*count: (\d+), standard error (\d+)"
+    share, count, spread = re.search(words, text).groups()  # type: ignore[union-attr]
     assert abs(int(share) - 53) <= 12
     assert abs(int(count) - frame["T"].sum()) <= 6 * int(spread)
     assert "propensity= declares 10%" in text
@@ -541,9 +532,7 @@ def test_a_report_says_what_a_promise_is_not_worth(page_of: Any) -> None:
         (11.0, 0.5, None, ["eps=11 is", "delta=0.5 is above"]),
     ],
 )  # fmt: skip
-def test_where_a_promise_is_weak(
-    epsilon: float, delta: float, size: int | None, said: list[str]
-) -> None:
+def test_where_a_promise_is_weak(epsilon: float, delta: float, size: Any, said: Any) -> None:
     found = weak_promise(epsilon, delta, size)
     assert len(found) == len(said)
     assert all(text.startswith(start) for text, start in zip(found, said, strict=True))

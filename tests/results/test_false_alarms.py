@@ -108,10 +108,8 @@ def test_a_correct_propensity_is_quiet(limits: tuple[float, float], rows: int, s
 def test_a_column_of_propensities_is_compared_with_the_range_of_its_mean() -> None:
     """The column's bounds, or its released mean if the column is a covariate."""
     rows = harmless(0).assign(A=lambda d: 1 * (d.index % 6 > 0))
-    for formula, ends in (
-        ("Y ~ A | X", [(10, 10), (50, 50)]),
-        ("Y ~ A | X + P", [(20, 32), (32, 40)]),
-    ):
+    limits = {"Y ~ A | X": [(10, 10), (50, 50)], "Y ~ A | X + P": [(20, 32), (32, 40)]}
+    for formula, ends in limits.items():
         with seeded_noise(1), pytest.warns(pc.PrivcausalWarning):
             fit = pc.private(
                 formula, rows, eps=4.0, propensity="P",

@@ -56,14 +56,8 @@ def test_a_stage_that_was_not_needed_is_listed_with_what_it_was_charged(split: s
     data = pd.DataFrame(
         {"y": rng.random(500) < 0.4, "t": np.arange(500) % 2, "x": rng.choice(["a", "b"], 500)}
     )
-    fitted = private(
-        "y ~ t | C(x)",
-        data,
-        eps=1.0,
-        bounds={"x": ["a", "b"]},
-        control=pc.Control(split=split),
-        seed=1,
-    )
+    bounds, control = {"x": ["a", "b"]}, pc.Control(split=split)
+    fitted = private("y ~ t | C(x)", data, eps=1.0, bounds=bounds, control=control, seed=1)
     budget = fitted.budget
     assert list(budget["mechanism"]).count("not used") == 2
     assert budget["rho"].sum() == pytest.approx(fitted.plan.rho / 1e12, abs=1e-12)

@@ -53,19 +53,15 @@ def test_balance_has_a_row_per_column() -> None:
     assert (frame[["std_error_before", "std_error_after"]] > 0).all(axis=None)
 
 
+VAGUE = "up to 0.30, so an imbalance of 0.1 would not be detected. Use more budget"
+BEYOND = "1 of 2 standardized differences (a) exceed 0.1 by more than 2 noise"
+
+
 @pytest.mark.parametrize(
     ("noise", "after", "says"),
     [
-        (
-            [0.2, 0.3],
-            [0.1, 0.2],
-            "up to 0.30, so an imbalance of 0.1 would not be detected. Use more budget",
-        ),
-        (
-            [0.2, 0.3],
-            [0.9, 0.2],
-            "1 of 2 standardized differences (a) exceed 0.1 by more than 2 noise",
-        ),
+        ([0.2, 0.3], [0.1, 0.2], VAGUE),
+        ([0.2, 0.3], [0.9, 0.2], BEYOND),
         ([0.2, 0.01], [0.1, 0.0], "not be detected in 1 of 2 columns. After weighting, 0 of 2"),
         ([0.01, 0.01], [0.2, 0.0], "up to 0.010. After weighting, 1 of 2 standardized differences"),
     ],

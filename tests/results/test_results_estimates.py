@@ -129,10 +129,8 @@ def test_tidy_has_brooms_columns(fitted: Any) -> None:
     ]  # fmt: skip
     assert tidy["term"].tolist() == list(fitted.params.index)
     assert tidy["statistic"].tolist() == fitted.zvalues.tolist()
-    assert (
-        tidy[["conf_low", "conf_high"]].to_numpy().tolist()
-        == fitted.conf_int(0.1).to_numpy().tolist()
-    )
+    limits = tidy[["conf_low", "conf_high"]].to_numpy()
+    assert limits.tolist() == fitted.conf_int(0.1).to_numpy().tolist()
 
 
 def test_glance_is_one_row(fitted: Any) -> None:

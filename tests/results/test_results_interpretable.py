@@ -45,13 +45,8 @@ def anywhere(n: int = 500) -> pd.DataFrame:
     borders = 18 + 72 * np.arange(FINE + 1) / FINE
     near = [borders, np.nextafter(borders, 0)[1:], np.nextafter(borders, 99)[:-1]]
     age = np.concatenate([rng.uniform(18, 90, n), *near])
-    return pd.DataFrame(
-        {
-            "age": age,
-            "ward": rng.choice(["N", "S", "W"], len(age)),
-            "smoker": rng.random(len(age)) < 0.5,
-        }
-    )
+    columns = {"age": age, "ward": rng.choice(["N", "S", "W"], len(age))}
+    return pd.DataFrame(columns | {"smoker": rng.random(len(age)) < 0.5})
 
 
 def used(made: Any, data: pd.DataFrame) -> pd.DataFrame:

@@ -124,9 +124,7 @@ def test_loading_reads_no_rows_and_draws_no_noise(step: str, reloaded: Any, brok
         assert reloaded(proven()).params.equals(proven().params)
 
 
-def test_a_file_of_a_version_with_other_results_is_refused(
-    tmp_path: Any, document: dict[str, Any]
-) -> None:
+def test_a_file_of_a_version_with_other_results_is_refused(tmp_path: Any, document: Any) -> None:
     """One whose plan has other prices, and one that computes something else."""
     words = "computes other results from these releases. Load it with that version"
     prices = [[name, 2 * rho, *rest] for name, rho, *rest in document["prices"]]

@@ -48,14 +48,9 @@ def number(lo: float, hi: float) -> st.SearchStrategy[float]:
 
 
 ROWS = st.fixed_dictionaries(
-    {
-        "Y": number(5, 10),
-        "T": st.sampled_from([0.0, 1.0, 2.0, np.nan]),
-        "X": number(-1, 1),
-        "G": st.sampled_from(["a", "b'", "new", None]),
-        "W": number(0, 4),
-        "B": st.sampled_from([0.0, 1.0, np.nan]),
-    }
+    {"Y": number(5, 10), "T": st.sampled_from([0.0, 1.0, 2.0, np.nan]), "X": number(-1, 1)}
+    | {"G": st.sampled_from(["a", "b'", "new", None]), "W": number(0, 4)}
+    | {"B": st.sampled_from([0.0, 1.0, np.nan])}
 )
 
 
@@ -83,9 +78,8 @@ def answer(rows: Any, mechanism: Any, epsilon: float = 1.0, relation: Any = "sub
     """What the noise source sees of one release, and the release."""
     law = "laplace" if getattr(mechanism, "law", "laplace") == "laplace" else "gaussian"
     amount = round(epsilon * 10**12)
-    stage = Stage("effect: cells", 0 if law == "laplace" else amount, epsilon=amount)
-    if law == "gaussian":
-        stage = Stage("effect: cells", amount)
+    price = {"rho": amount} if law == "gaussian" else {"rho": 0, "epsilon": amount}
+    stage = Stage("effect: cells", **price)
     request = Request(CausalFormula.parse(FORMULA), SCHEMA, Budget(1.0), Trust(neighbors=relation))
     plan = Plan(request, "adum", "none", (stage,), amount)
     with testing.recorded() as recorder:

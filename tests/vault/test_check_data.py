@@ -24,29 +24,16 @@ from privcausal.vault.check_data import BANNER, MOST_LINES
 from privcausal.vault.check_data import NO_PROBLEM as FINE
 
 SCHEMA = pc.Schema(
-    {
-        "y": (0, 100),
-        "t": pc.Binary(),
-        "arm": pc.Binary(["No RHC", "RHC"]),
-        "age": (18, 95),
-        "ward": ["north", "south"],
-        "job": pc.Levels(["nurse"], other=True),
-        "gone": (0, 1),
-    }
+    {"y": (0, 100), "t": pc.Binary(), "arm": pc.Binary(["No RHC", "RHC"]), "age": (18, 95)}
+    | {"ward": ["north", "south"], "job": pc.Levels(["nurse"], other=True), "gone": (0, 1)}
 )
-FRAME = pd.DataFrame(
-    {
-        "t": [0.0, 1.0, 2.0, np.nan, 1.0, 0.5],
-        "y": [-0.5, 0, 50, 100, 100.5, np.inf],
-        "arm": ["RHC", "No RHC", "rhc", "", None, "RHC"],
-        "age": [18, 95, 20, 21, 22, 23],
-        "ward": ["north", "nrth", "south ", None, "nrth", "south"],
-        "job": ["nurse", "clerk", "other", "nurse", None, "nurse"],
-        "id": [1, 2, 3, 4, 5, 6],
-        "trial": [True, False, True, True, True, True],
-        "seen": [datetime.date(2020, 1, 1)] * 6,
-    }
-).astype({"seen": "datetime64[ns]"})
+COLUMNS = {"t": [0.0, 1.0, 2.0, np.nan, 1.0, 0.5], "y": [-0.5, 0, 50, 100, 100.5, np.inf]}
+COLUMNS |= {"arm": ["RHC", "No RHC", "rhc", "", None, "RHC"], "age": [18, 95, 20, 21, 22, 23]}
+COLUMNS["ward"] = ["north", "nrth", "south ", None, "nrth", "south"]
+COLUMNS["job"] = ["nurse", "clerk", "other", "nurse", None, "nurse"]
+COLUMNS |= {"id": [1, 2, 3, 4, 5, 6], "trial": [True, False, True, True, True, True]}
+COLUMNS["seen"] = [datetime.date(2020, 1, 1)] * 6
+FRAME = pd.DataFrame(COLUMNS).astype({"seen": "datetime64[ns]"})
 
 
 def lines(findings: Findings) -> dict[tuple[str, str], list[int]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fit_helpers import refused
 
 import privcausal as pc
 from privcausal.cli import main
@@ -13,20 +14,9 @@ from privcausal.errors import DataError, FormulaError, PrivcausalError
 
 BODY = "0.2,0,Bob,neg\n0.4,1,Carol,neg\n"
 PERSON = ("Alice Example", "HIV+")
-WITH_VALUES = [
-    "0.73,1,Alice Example,HIV+",
-    "Y,T,,HIV+",
-    "Y,T, ,HIV+",
-    "Y,T,Alice Example,NA",
-    "Y,T,nan,HIV+",
-    "Y,T,TRUE,HIV+",
-    "Y,T,1e5,HIV+",
-    "Y,T,2021-05-01,HIV+",
-    "Y,T,12:30,HIV+",
-    "Y,T,$12.50,HIV+",
-    "Y,T,HIV+,HIV+",
-    '"Y",T,"-7",HIV+',
-]
+VALUES = ("", " ", "nan", "TRUE", "1e5", "2021-05-01", "12:30", "$12.50", "HIV+")
+WITH_VALUES = ["0.73,1,Alice Example,HIV+", "Y,T,Alice Example,NA", '"Y",T,"-7",HIV+']
+WITH_VALUES += [f"Y,T,{value},HIV+" for value in VALUES]
 
 
 def file(folder: Path, first: str) -> Path:
@@ -36,9 +26,8 @@ def file(folder: Path, first: str) -> Path:
 
 
 def told(call: Any) -> str:
-    with pytest.raises(PrivcausalError) as caught:
+    with refused(PrivcausalError, ".") as caught:
         call()
-    assert caught.value.__context__ is None
     return f"{caught.value} {caught.value.args}"
 
 
@@ -47,13 +36,10 @@ def test_a_first_line_that_may_be_a_row_is_refused_in_one_sentence(
     first: str, tmp_path: Path
 ) -> None:
     place = file(tmp_path, first)
-    words = {
-        told(lambda: pc.private("Y ~ T", place, bounds={"Y": (0, 1)})),
-        told(lambda: pc.check_data(place, bounds={"Y": (0, 1)})),
-        told(lambda: pc.private("a ~ b", place)),
-    }
-    assert len(words) == 1
-    (sentence,) = words
+    bounds = {"Y": (0, 1)}
+    sentence = told(lambda: pc.private("Y ~ T", place, bounds=bounds))
+    assert sentence == told(lambda: pc.check_data(place, bounds=bounds))
+    assert sentence == told(lambda: pc.private("a ~ b", place))
     assert "the first line must contain the column names" in sentence
     assert not any(value in sentence for value in (*PERSON, "73", "-05-", "12", "1e5", "TRUE"))
 

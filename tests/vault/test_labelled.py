@@ -13,6 +13,7 @@ import pandas as pd
 import pyreadr
 import pyreadstat
 import pytest
+from fit_helpers import refused
 from vault_helpers import saved
 
 import privcausal as pc
@@ -34,16 +35,11 @@ SUFFIXES = ("dta", "sav", "rds")
 def study() -> pd.DataFrame:
     """Codes; sex 9 is what SPSS calls missing. Without the first rows nothing is missing."""
     rng = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {
-            "y": rng.normal(0, 1, N),
-            "arm": rng.integers(0, 2, N),
-            "x": rng.integers(0, 10, N),
-            "sex": rng.choice([1, 2, 8], N),
-            "ward": rng.choice(["n", "s", "new"], N).astype(object),
-            "day": pd.Timestamp("2020-01-01"),
-        }
-    ).astype({"x": "Int32", "arm": "Int32", "sex": "Int32"})
+    columns = {"y": rng.normal(0, 1, N), "arm": rng.integers(0, 2, N), "x": rng.integers(0, 10, N)}
+    columns["sex"] = rng.choice([1, 2, 8], N)
+    columns["ward"] = rng.choice(["n", "s", "new"], N).astype(object)
+    columns["day"] = pd.Timestamp("2020-01-01")
+    frame = pd.DataFrame(columns).astype({"x": "Int32", "arm": "Int32", "sex": "Int32"})
     frame.loc[0, "x"] = frame.loc[1, "arm"] = frame.loc[2, "y"] = frame.loc[3, "sex"] = pd.NA
     frame.loc[4, "ward"], frame.loc[5, "y"], frame.loc[6, "sex"] = "", CANARY, 9
     return frame
@@ -126,9 +122,8 @@ def test_r_has_truth_values_integers_and_factors(r_files: Path) -> None:
             "numeric", "bool", "numeric", "text", "text", "other"
         ]  # fmt: skip
     for name in ("list", "vector", "nested"):
-        with pytest.raises(
-            DataError, match=rf"{name}.rds is not a complete .rds file. It must contain one data fr"
-        ):
+        words = rf"{name}.rds is not a complete .rds file. It must contain one data fr"
+        with pytest.raises(DataError, match=words):
             pc.private("y ~ arm", r_files / f"{name}.rds")
 
 
@@ -185,11 +180,9 @@ def test_wrong_files(name: Any, columns: Any, words: str, tmp_path: Path, monkey
     if error is DataError and name not in ("study.csv", 5):
         calls.append(lambda: pc.private("y ~ arm", name))
     for call in calls:
-        with pytest.raises(error) as caught:
+        with refused(error, ".", CANARY, N) as caught:
             call()
         assert str(caught.value).startswith(words)
-        assert str(CANARY) not in str(caught.value) and str(N) not in str(caught.value)
-        assert caught.value.__cause__ is caught.value.__context__ is None
         assert len(str(caught.value)) < 240
 
 
@@ -206,9 +199,8 @@ def test_an_absent_package_is_named(
         return whole(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", lacking)
-    with pytest.raises(
-        CapabilityError, match=rf"require {package}: pip install 'privcausal\[files]'"
-    ):
+    words = rf"require {package}: pip install 'privcausal\[files]'"
+    with pytest.raises(CapabilityError, match=words):
         pc.private("y ~ arm", path)
 
 

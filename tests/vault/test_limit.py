@@ -174,6 +174,17 @@ def together(s: Study, c: Clean) -> dict[str, Vector]:
     return found
 
 
+def cut_scores(name: str, d: Matrix, score: Matrix, bound: float) -> dict[str, Vector]:
+    """Sums of scores that are cut to a norm, and of products; and counts of the norms."""
+    norm = np.linalg.norm(score, axis=1)
+    x = score * np.minimum(1, 0.3 * bound / np.maximum(norm, 1e-300))[:, None]
+    sizes = np.histogram(np.minimum(norm, bound), [0, 0.1, bound])[0]
+    return {
+        name: np.r_[x.sum(axis=0), upper(d.T @ d), upper(x.T @ x)],
+        f"sizes of {name}": sizes,
+    }
+
+
 def slope_sums(s: Study, c: Clean) -> dict[str, Vector]:
     """Scores of partially linear models and products, by their definition."""
     eta = s.additive(4, -2.0, 6.0)(c.rows)
@@ -191,12 +202,7 @@ def slope_sums(s: Study, c: Clean) -> dict[str, Vector]:
         d = np.clip(d, -reach, reach)
         score = d * rest
         bound = reach * (8 + (2 * cut_at or reach) * np.sqrt(arms))
-        norm = np.linalg.norm(score, axis=1)
-        x = score * np.minimum(1, 0.3 * bound / np.maximum(norm, 1e-300))[:, None]
-        found[f"slopes of {label}"] = np.r_[x.sum(axis=0), upper(d.T @ d), upper(x.T @ x)]
-        found[f"sizes of slopes of {label}"] = np.histogram(
-            np.minimum(norm, bound), [0, 0.1, bound]
-        )[0]
+        found |= cut_scores(f"slopes of {label}", d, score, bound)
     return found | instrument_sums(s, c)
 
 
@@ -213,12 +219,7 @@ def instrument_sums(s: Study, c: Clean) -> dict[str, Vector]:
         moved = np.clip(c.t - taken, -0.9, 0.9)
         score = np.hstack([d * (c.y - eta - 0.7 * moved)[:, None], d * (3 * moved)[:, None]])
         bound = np.sqrt(len(means)) * reach * np.hypot(8 + 0.7 * 0.9, 3 * 0.9)
-        norm = np.linalg.norm(score, axis=1)
-        x = score * np.minimum(1, 0.3 * bound / np.maximum(norm, 1e-300))[:, None]
-        found[f"slopes by {label}"] = np.r_[x.sum(axis=0), upper(d.T @ d), upper(x.T @ x)]
-        found[f"sizes of slopes by {label}"] = np.histogram(
-            np.minimum(norm, bound), [0, 0.1, bound]
-        )[0]
+        found |= cut_scores(f"slopes by {label}", d, score, bound)
     return found
 
 
@@ -226,6 +227,12 @@ def half_open(values: Vector, edges: Vector) -> Vector:
     """Counts in cells that are closed above, but for the last, which holds its lower border."""
     at = np.where(values >= edges[-1], len(edges), np.searchsorted(edges, values, side="left"))
     return np.bincount(at, minlength=len(edges) + 1)
+
+
+def by_arm(values: Vector, edges: Vector, arms: list[Vector], factors: tuple[float, ...]) -> Vector:
+    """Counts of each arm's values times its factor."""
+    scaled = [values[arm] * factor for arm, factor in zip(arms, factors, strict=True)]
+    return np.concatenate([half_open(own, edges) for own in scaled])
 
 
 def expected(s: Study, c: Clean) -> dict[str, Vector]:
@@ -242,9 +249,13 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
     eta = s.additive(4, -2.0, 6.0)(c.rows)
     product = (c.t - c.e) * (c.y - eta)
     largest = 0.9 * 8
+
+    def counts(cells: int) -> list[Vector]:
+        ends = {"X1": np.linspace(0, 10, cells + 1), "X2": np.linspace(99, 100, cells + 1)}
+        return [np.histogram(c.frame[name], borders)[0] for name, borders in ends.items()]
+
     histograms = [
-        np.histogram(c.frame["X1"], np.linspace(0, 10, 17))[0],
-        np.histogram(c.frame["X2"], np.linspace(99, 100, 17))[0],
+        *counts(16),
         [(c.levels == code).sum() for code in (0, 1, 2, -1)],
         [(c.yes == 0).sum(), (c.yes == 1).sum()],
     ]
@@ -260,37 +271,17 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "cross stretched": outlaid(s, c).T @ (c.y - 2.0),
         **whitened(s, c, product),
         "marginals": np.concatenate(histograms),
-        "ranges": np.concatenate(
-            [
-                np.histogram(c.frame["X1"], np.linspace(0, 10, 65))[0],
-                np.histogram(c.frame["X2"], np.linspace(99, 100, 65))[0],
-            ]
-        ),
+        "ranges": np.concatenate(counts(64)),
         "count": np.array([c.n]),
         "sizes": np.histogram(np.minimum(np.abs(c.psi), 80.0), np.r_[0, edges])[0],
         "arm histogram": np.concatenate([cells(c.e[arm]) for arm in arms]),
-        "sizes by arm": np.concatenate(
-            [
-                half_open(np.abs(c.psi[arm]) * factor, edges[:-1])
-                for arm, factor in zip(arms, (1.0, 0.25), strict=True)
-            ]
-        ),
+        "sizes by arm": by_arm(np.abs(c.psi), edges[:-1], arms, (1.0, 0.25)),
     }
     signed = np.r_[-edges[:-1][::-1], 0.0, edges[:-1]]
-    found["scores by arm and sign"] = np.concatenate(
-        [
-            half_open(c.psi[arm] * factor, signed)
-            for arm, factor in zip(arms, (1.0, 0.25), strict=True)
-        ]
-    )
+    found["scores by arm and sign"] = by_arm(c.psi, signed, arms, (1.0, 0.25))
     # of the control arm against the other, as of a treatment
-    own = np.abs(c.mu1 + arms[0] * (c.y - c.mu1) / c.e - 1.0)
-    found["sizes of an arm"] = np.concatenate(
-        [
-            half_open(own[arm] * factor, edges[:-1])
-            for arm, factor in zip(arms[::-1], (0.5, 1.0), strict=True)
-        ]
-    )
+    sizes = np.abs(c.mu1 + arms[0] * (c.y - c.mu1) / c.e - 1.0)
+    found["sizes of an arm"] = by_arm(sizes, edges[:-1], arms[::-1], (0.5, 1.0))
     balance = np.where(c.t == 1, (1 - c.e) / c.e, c.e / (1 - c.e))
     for which, (slopes, groups) in REGRESSORS.items():
         a = c.a(slopes=slopes)
@@ -339,10 +330,10 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
     outcomes = [cut(c.y[arms[0]] - 2.0, 4.0), cut(c.y[arms[1]] - 2.5, 2.5)]
     places = [np.hstack([np.ones((arm.sum(), 1)), c.g[arm]]) for arm in arms]
     kinds = [[y, np.ones_like(y), y**2] for y in outcomes]
-    by_arm = [[kind @ p for kind in k] for k, p in zip(kinds, places, strict=True)]
-    found["arm sums, groups"] = np.concatenate([np.concatenate(k) for k in by_arm])
-    found["arm sums"] = np.array([kind[0] for k in by_arm for kind in k])
-    found["arm sums of two values"] = np.array([kind[0] for k in by_arm for kind in k[:2]])
+    sums = [[kind @ p for kind in k] for k, p in zip(kinds, places, strict=True)]
+    found["arm sums, groups"] = np.concatenate([np.concatenate(k) for k in sums])
+    found["arm sums"] = np.array([kind[0] for k in sums for kind in k])
+    found["arm sums of two values"] = np.array([kind[0] for k in sums for kind in k[:2]])
     return found
 
 
@@ -385,7 +376,7 @@ def test_no_noise_gives_the_raw_histograms(name: str) -> None:
     with testing.zero_noise():
         out = s.vault(table(rows), s.plan(["s"])).release("s", mechanism)
     if name == "magnitudes":
-        edges = [mechanism.edges()] * 3
+        edges = [mechanism.edges] * 3
         inner = 2.0**40
     else:
         edges = [np.linspace(r.lo, r.hi, 65) for r in mechanism.ranges]
@@ -398,9 +389,8 @@ def test_no_noise_gives_the_raw_histograms(name: str) -> None:
             values = values[frame[mechanism.weight].to_numpy() > 0]
         values = values[np.isfinite(values)]
         values = np.clip(values, max(borders[0], -inner), min(borders[-1], inner))
-        values = (
-            np.where(np.abs(values) < 2.0**-20, 0.0, values) if name == "magnitudes" else values
-        )
+        if name == "magnitudes":
+            values = np.where(np.abs(values) < 2.0**-20, 0.0, values)
         truth.append(np.histogram(values, borders)[0])
     assert out.value.tolist() == np.concatenate(truth).tolist()
 
@@ -411,14 +401,10 @@ def test_integers_do_not_depend_on_batches_or_order(relation: str, limits: Any) 
     s, rows = study(relation), random_rows(37, 13)
     first = answers(s, table(rows))
     order = np.random.default_rng(0).permutation(len(rows))
-    for batch, data in (
-        (1, table(rows)),
-        (7, table(rows)),
-        (37, table([rows[i] for i in order])),
-        (16, table(rows[::-1])),
-    ):
+    mixed, turned_round = [rows[i] for i in order], rows[::-1]
+    for batch, own in ((1, rows), (7, rows), (37, mixed), (16, turned_round)):
         with limits(BATCH=batch):
-            again = answers(s, data)
+            again = answers(s, table(own))
         for name, found in first.items():
             assert np.array_equal(found.exact, again[name].exact), (name, batch)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from fit_helpers import refused
 from vault_helpers import interrupted
 
 import privcausal as pc
@@ -48,11 +49,6 @@ def places(folder: Path) -> dict[str, Callable[[], Any]]:
 PLACES = ("memory", "parquet", "csv", "relation", "polars")
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> pc.Ledger:
-    return pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-
-
 @pytest.fixture(autouse=True)
 def small_blocks(limits: Any) -> Iterator[None]:
     with limits(BATCH=100, KEEP_ROWS=0, KEEP_HELD=0, THREADS=2, STREAM=500):
@@ -63,7 +59,7 @@ def small_blocks(limits: Any) -> Iterator[None]:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(
-    place: str, tmp_path: Path, ledger: pc.Ledger
+    place: str, tmp_path: Path, charged: pc.Ledger
 ) -> None:
     """The signal itself, raised once a thousand rows are read; the next fit works."""
     data = places(tmp_path)[place]
@@ -75,17 +71,16 @@ def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(
             signal.raise_signal(signal.SIGINT)
 
     with interrupted("vault.passes.Progress.rows", pressed) as caught:
-        pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=ledger)
+        pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=charged)
     assert threading.active_count() == before or place == "polars"  # polars keeps its own
     assert caught.value.__context__ is None
-    assert not ledger.history.empty
     inside = [
         frame.f_locals for frame, _ in traceback.walk_tb(caught.tb) if "vault" in str(frame.f_code)
     ]
     assert not any(isinstance(v, np.ndarray) for names in inside for v in names.values())
-    spent = len(ledger.history)
-    pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=ledger)
-    assert len(ledger.history) == 2 * spent
+    spent = len(charged.history)
+    pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=charged)
+    assert len(charged.history) == 2 * spent > 0
 
 
 class Meanwhile:
@@ -120,20 +115,17 @@ def shorter(file: Path) -> None:
 @pytest.mark.parametrize("change", [cut, shorter, Path.unlink], ids=["cut", "shorter", "gone"])
 @pytest.mark.parametrize("place", ["parquet", "csv", "relation", "polars"])
 def test_a_file_that_changes_after_the_charge(
-    place: str, change: Callable[[Path], None], tmp_path: Path, ledger: pc.Ledger
+    place: str, change: Callable[[Path], None], tmp_path: Path, charged: pc.Ledger
 ) -> None:
     data = places(tmp_path)[place]()
     file = tmp_path / ("t.csv" if place == "csv" else "t.parquet")
-    meanwhile: Any = Meanwhile(ledger, lambda: change(file))
-    with pytest.raises(DataError, match="Not all rows could be read") as caught:
+    meanwhile: Any = Meanwhile(charged, lambda: change(file))
+    with refused(DataError, "Not all rows could be read", 7731):
         pc.private(FORMULA, data, bounds=BOUNDS, eps=1, ledger=meanwhile)
-    assert caught.value.__context__ is None
-    assert "7731" not in str(caught.value)
-    assert not ledger.history.empty
 
 
 @pytest.mark.parametrize("kind", ["view", "query"])
-def test_a_table_that_grows_between_passes(kind: str, tmp_path: Path, ledger: pc.Ledger) -> None:
+def test_a_table_that_grows_between_passes(kind: str, charged: pc.Ledger) -> None:
     """Under a view, or under a query of polars that reads what is there by then."""
     connection = duckdb.connect()
     connection.register("start", rows())
@@ -141,21 +133,17 @@ def test_a_table_that_grows_between_passes(kind: str, tmp_path: Path, ledger: pc
     several = rows().assign(more=1)
     data: Any = connection.view("v")
     if kind == "query":
-        data = (
-            pl.from_pandas(rows())
-            .lazy()
-            .map_batches(lambda _: pl.from_pandas(several)[:, :4], projection_pushdown=False)
-        )
+        grown, query = lambda _: pl.from_pandas(several)[:, :4], pl.from_pandas(rows()).lazy()
+        data = query.map_batches(grown, projection_pushdown=False)
 
     def grows() -> None:
         nonlocal several
         connection.execute("INSERT INTO t SELECT * FROM t LIMIT 5")
         several = pd.concat([several, several[:5]])
 
-    meanwhile: Any = Meanwhile(ledger, grows)
+    meanwhile: Any = Meanwhile(charged, grows)
     with pytest.raises(DataError, match="was changed while it was being read"):
         pc.private(FORMULA, data, bounds=BOUNDS, eps=1, ledger=meanwhile)
-    assert not ledger.history.empty
 
 
 @pytest.mark.parametrize(
@@ -169,12 +157,11 @@ def test_a_table_that_grows_between_passes(kind: str, tmp_path: Path, ledger: pc
 )
 @pytest.mark.parametrize("place", ["relation", "polars"])
 def test_rows_that_may_come_in_another_order_have_no_parts(
-    place: str, options: Any, tmp_path: Path, ledger: pc.Ledger
+    place: str, options: Any, tmp_path: Path, unspent: pc.Ledger
 ) -> None:
     """A view may change between passes: a row's coin, or which rows a unit keeps, would too."""
     with pytest.raises(CapabilityError, match=r"in a fixed order.* Write them to a"):
-        pc.private(FORMULA, places(tmp_path)[place](), bounds=BOUNDS, ledger=ledger, **options)
-    assert ledger.history.empty
+        pc.private(FORMULA, places(tmp_path)[place](), bounds=BOUNDS, ledger=unspent, **options)
 
 
 @pytest.mark.slow
@@ -189,35 +176,30 @@ def test_rows_in_another_order_each_time_are_the_same_sums(tmp_path: Path) -> No
     assert found[0] == found[1]
 
 
-def test_a_fit_that_must_stop_says_what_it_used(ledger: pc.Ledger) -> None:
+def test_a_fit_that_must_stop_says_what_it_used(charged: pc.Ledger) -> None:
     """At its first stage, after which it can only go on with bounds that it does not have."""
     few = rows().assign(Y=lambda d: d["Y"].where(d.index < 40))
-    with pytest.raises(BudgetError, match="Could not estimate bounds for 'Y'") as caught:
-        pc.private(FORMULA, few, eps=1, ledger=ledger)
+    with refused(BudgetError, "Could not estimate bounds for 'Y'") as caught:
+        pc.private(FORMULA, few, eps=1, ledger=charged)
     said = str(caught.value)
     assert re.search(r"The fit stopped after 1 of \d+ stages, with \d% of its budget\. ", said)
-    assert said.endswith(
-        "The ledger was charged for all stages before the first and returns nothing."
-    )
-    assert caught.value.__context__ is None
-    assert len(ledger.history) > 1
+    assert said.endswith("was charged for all stages before the first and returns nothing.")
+    assert len(charged.history) > 1
     with pytest.raises(BudgetError, match=r"% of its budget\.$"):
         pc.private(FORMULA, few, eps=1)
 
 
 @pytest.mark.slow
-def test_levels_that_make_too_many_columns_stop_the_fit(ledger: pc.Ledger) -> None:
+def test_levels_that_make_too_many_columns_stop_the_fit(charged: pc.Ledger) -> None:
     """Their number is known only from the release: then the fit says so."""
     levels = np.repeat([f"level {k}" for k in range(1100)], 60)
     data = rows(len(levels)).assign(G=levels)
-    with pytest.raises(
-        CapabilityError, match=r"makes 1,\d\d\d columns.*The fit stopped after 1 of"
-    ):
-        pc.private("Y ~ T | C(G)", data, bounds=BOUNDS, eps=4, ledger=ledger)
+    with refused(CapabilityError, r"makes 1,\d\d\d columns.*The fit stopped after 1 of"):
+        pc.private("Y ~ T | C(G)", data, bounds=BOUNDS, eps=4, ledger=charged)
 
 
 def test_a_release_of_too_many_numbers_is_refused_by_its_size(limits: Any) -> None:
     """The size of a query is public: the message is not that of a step on rows."""
     said = r"numbers, but at most 5 are allowed.*stopped after"
-    with limits(LARGEST_RELEASE=5), pytest.raises(CapabilityError, match=said):
+    with limits(LARGEST_RELEASE=5), refused(CapabilityError, said):
         pc.private(FORMULA, rows(), bounds=BOUNDS)

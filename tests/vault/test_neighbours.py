@@ -67,10 +67,8 @@ def test_changing_a_unit(rows: list[Any], old: list[Any], new: list[Any], relati
     s = study(relation, max_rows=2, unit="pid")
     others = [f"u{i // 2}" for i in range(len(rows))]
     one = table([*old, *rows], ["x"] * len(old) + others)
-    if relation == "substitute":
-        two = table([*rows, *new], others + ["y"] * len(new))
-    else:
-        two = table(rows, others)
+    new = new if relation == "substitute" else []
+    two = table([*rows, *new], others + ["y"] * len(new))
     assert_close_enough(answers(s, one), answers(s, two))
 
 

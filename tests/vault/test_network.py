@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import network_checks
 import numpy as np
 import pandas as pd
 import pytest
+from fit_helpers import replayed
 from network_checks import at_kinks, check_rows_stand_alone, check_sums_stand_alone, dispatched
 from scipy.special import expit
 
@@ -192,12 +194,9 @@ def test_one_row_moves_each_step_by_what_is_stated(new: dict[str, Any]) -> None:
     for name, value in new.items():
         two[name] = two[name].astype(float)
         two.loc[39, name] = value
-    with testing.recorded(5) as first:
-        a = fit(one)
-    with testing.recorded(5, first.calls) as again:
-        b = fit(two)
+    a, b, pairs = replayed(fit, one, two)
     steps = 0
-    for before, after in zip(first.calls, again.calls, strict=True):
+    for before, after in pairs:
         assert before.query.scale == after.query.scale
         moved = np.linalg.norm((before.exact - after.exact) * before.query.weights)
         assert moved <= before.query.sensitivity * (1 + 2.0**-40)
@@ -243,11 +242,7 @@ def test_at_kinks_one_row_moves_a_step_by_its_own_gradients(n: int, new: dict[st
         two = one.copy()
         for name, value in new.items():
             two.loc[n // 3, name] = np.nan if value is None else value
-        with testing.recorded(0) as first:
-            pc.privcate(formula, one, **call)
-        with testing.recorded(0, first.calls) as again:
-            pc.privcate(formula, two, **call)
-        pairs = zip(first.calls, again.calls, strict=True)
+        *_, pairs = replayed(partial(pc.privcate, formula, **call), one, two, 0)
         (pair,) = [p for p in pairs if p[0].query.name.startswith("network")]
         moves.append(float(np.linalg.norm((pair[0].exact - pair[1].exact).astype(float))) / UNIT)
     most = 1.0 if None in new.values() else 2.0  # an incomplete row takes one gradient away

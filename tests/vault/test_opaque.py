@@ -33,14 +33,8 @@ N = 613  # a number of rows that no public array of a fit has
 @cache
 def frame() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "Y": np.r_[rng.random(N - 1), CANARY],
-            "T": rng.integers(0, 2, N),
-            "X1": rng.random(N),
-            "X2": rng.choice(["a", "b"], N),
-        }
-    )
+    columns = {"Y": np.r_[rng.random(N - 1), CANARY], "T": rng.integers(0, 2, N)}
+    return pd.DataFrame(columns | {"X1": rng.random(N), "X2": rng.choice(["a", "b"], N)})
 
 
 BOUNDS = {"Y": (0, 1), "X1": (0, 1), "X2": ["a", "b"]}
@@ -66,34 +60,30 @@ def sealed_objects() -> dict[str, Any]:
     }
 
 
+NAMED = (repr, str, ascii, format, bytes, bool, int, float, complex, len, iter, next, list, tuple)
+NAMED += (
+    sorted,
+    max,
+    reversed,
+    hash,
+    dir,
+    copy.copy,
+    copy.deepcopy,
+    np.asarray,
+    np.array,
+    np.sum,
+)
 WAYS: dict[str, Callable[[Any], Any]] = {
-    "repr": repr,
-    "str": str,
-    "ascii": ascii,
-    "format": format,
+    **{way.__name__: way for way in NAMED},
     "f-string": lambda v: f"{v}",
     "f-string with !r": lambda v: f"{v!r}",
     "percent": lambda v: "%s" % v,  # noqa: UP031
-    "bytes": bytes,
-    "bool": bool,
     "if": lambda v: 1 if v else 0,
     "not": lambda v: not v,
-    "int": int,
-    "float": float,
-    "complex": complex,
     "index": lambda v: [0, 1][v],
-    "len": len,
-    "iter": iter,
-    "next": next,
-    "list": list,
-    "tuple": tuple,
     "unpacking": lambda v: [*v],
-    "sorted": sorted,
-    "max": max,
-    "reversed": reversed,
     "getitem": lambda v: v[0],
     "in": lambda v: CANARY in v,
-    "hash": hash,
     "set": lambda v: {v},
     "dict key": lambda v: {v: 0},
     "==": lambda v: v == v,
@@ -102,17 +92,11 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "<": lambda v: v < 0,
     ">=": lambda v: v >= 0,
     "in a list": lambda v: 0 in [v],
-    "dir": dir,
-    "copy": copy.copy,
-    "deepcopy": copy.deepcopy,
     **{
         f"pickle {p}": lambda v, p=p: pickle.dumps(v, p) for p in range(pickle.HIGHEST_PROTOCOL + 1)
     },
     "json as text": lambda v: json.dumps(v, default=str),
     "json of a repr": lambda v: json.dumps({"v": v}, default=repr),
-    "np.asarray": np.asarray,
-    "np.array": np.array,
-    "np.sum": np.sum,
     "pprint": pprint.pformat,
     "print": lambda v: print(v, file=io.StringIO()),
     "a list's repr": lambda v: repr([v]),
@@ -216,11 +200,8 @@ def long(value: Any) -> bool:
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private"])
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 def test_no_result_leads_to_a_row(learner: str, split: str) -> None:
-    options: dict[str, Any] = {
-        "bounds": BOUNDS,
-        "control": pc.Control(split=split),
-        "groups": ["X2"],
-    }
+    options: dict[str, Any] = {"bounds": BOUNDS, "groups": ["X2"]}
+    options["control"] = pc.Control(split=split)
     formula = "Y ~ T | X1 + X2"
     if learner == "private":
         result: Any = pc.private(formula, frame(), **options)

@@ -135,16 +135,10 @@ def study(n: int = 300, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     x, d = rng.uniform(0, 1, n), rng.integers(0, 2, n)
     before, change = rng.normal(0, 0.5, n), rng.normal(0.3 * d + 0.2 * x, 0.4)
-    frame = pd.DataFrame(
-        {
-            "id": np.tile([f"u{k}" for k in range(n)], 2),
-            "year": np.repeat([2018, 2019], n),
-            "Y": np.r_[before, before + change],
-            "T": np.r_[np.zeros(n), d],
-            "X": np.r_[x, rng.uniform(0, 1, n)],
-            "G": np.tile(rng.choice(["a", "b"], n), 2).astype(object),
-        }
-    )
+    columns = {"id": np.tile([f"u{k}" for k in range(n)], 2), "year": np.repeat([2018, 2019], n)}
+    columns |= {"Y": np.r_[before, before + change], "T": np.r_[np.zeros(n), d]}
+    columns["X"] = np.r_[x, rng.uniform(0, 1, n)]
+    frame = pd.DataFrame(columns | {"G": np.tile(rng.choice(["a", "b"], n), 2).astype(object)})
     frame.loc[4, "T"], frame.loc[5, "Y"], frame.loc[6, "X"] = 1.0, np.nan, np.nan
     frame.loc[7, "id"] = None
     more = [frame.iloc[[10, 11]], frame.iloc[20:30].assign(year=2021), frame.iloc[30:33]]
@@ -175,22 +169,19 @@ def test_every_byte_of_a_fit_is_that_of_memory(options: Any, tmp_path: Path) -> 
     frame.iloc[:99].to_parquet(tmp_path / "1.parquet")
     frame.iloc[99:].to_parquet(tmp_path / "2.parquet")
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    relation = duckdb.connect().from_df(frame)
-    query = pl.from_pandas(frame).lazy()
     others = {
         "other order": frame.iloc[::-1],
         "Parquet": str(tmp_path / "*.parquet"),
-        "DuckDB": relation,
-        "polars": query,
+        "DuckDB": duckdb.connect().from_df(frame),
+        "polars": pl.from_pandas(frame).lazy(),
         "CSV": tmp_path / "rows.csv",
     }
     for name, data in others.items():
         assert document(data, tmp_path, **options) == wanted, name
 
 
-def test_rows_are_read_after_the_charge(tmp_path: Path, broken: Any) -> None:
-    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=1.0, delta=1e-5)
+def test_rows_are_read_after_the_charge(charged: pc.Ledger, broken: Any) -> None:
     options: dict[str, Any] = {"unit": "id", "time": "year", "periods": (2018, 2019)}
     with broken("vault.admission.changes", ZeroDivisionError()), pytest.raises(ZeroDivisionError):
-        pc.did("Y ~ T", study(), bounds=BOUNDS, ledger=ledger, **options)
-    assert ledger.fits == 1
+        pc.did("Y ~ T", study(), bounds=BOUNDS, ledger=charged, **options)
+    assert charged.fits == 1

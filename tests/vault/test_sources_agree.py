@@ -25,22 +25,15 @@ BOUNDS: dict[str, Any] = {
 def study() -> pd.DataFrame:
     """Rows with values missing or infinite, ids above 2^53, and villages of text."""
     rng = np.random.default_rng(4)
-    frame = pd.DataFrame(
-        {
-            "Y": rng.normal(0, 1, N),
-            "T": rng.integers(0, 2, N).astype(float),
-            "Z": rng.integers(0, 2, N),
-            "X": rng.uniform(-1.2, 1.2, N),
-            "G": pd.Series(rng.choice(["a", "b", "new"], N), dtype="str"),
-            "W": rng.uniform(0, 5, N),
-            "P": rng.uniform(0.2, 0.8, N),
-            "days": rng.uniform(0, 45, N),
-            "died": rng.integers(0, 2, N),
-            "arm": pd.Series(rng.choice(["none", "low", "high"], N), dtype="str"),
-            "id": 2**53 + np.arange(N) // 3,
-            "village": pd.Series([f"v{k // 6}" for k in range(N)], dtype="str"),
-        }
-    )
+    columns = {"Y": rng.normal(0, 1, N), "T": rng.integers(0, 2, N).astype(float)}
+    columns |= {"Z": rng.integers(0, 2, N), "X": rng.uniform(-1.2, 1.2, N)}
+    columns["G"] = pd.Series(rng.choice(["a", "b", "new"], N), dtype="str")
+    columns |= {"W": rng.uniform(0, 5, N), "P": rng.uniform(0.2, 0.8, N)}
+    columns |= {"days": rng.uniform(0, 45, N), "died": rng.integers(0, 2, N)}
+    columns["arm"] = pd.Series(rng.choice(["none", "low", "high"], N), dtype="str")
+    columns["id"] = 2**53 + np.arange(N) // 3
+    columns["village"] = pd.Series([f"v{k // 6}" for k in range(N)], dtype="str")
+    frame = pd.DataFrame(columns)
     frame.loc[3, "X"], frame.loc[4, "Y"], frame.loc[5, "G"] = np.nan, np.nan, None
     frame.loc[6, "Y"], frame.loc[8, "X"], frame.loc[9, "W"] = np.inf, -np.inf, np.inf
     frame.loc[10, "P"], frame.loc[11, "days"], frame.loc[12, "T"] = np.inf, -np.inf, np.inf

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from fit_helpers import refused, replayed
 
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import CapabilityError, DataError, PrivcausalError
+from privcausal.vault.sources.spark import _FUNCTIONS, Spark
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.extra("spark")
@@ -26,16 +29,11 @@ N = 600
 
 def rows() -> pd.DataFrame:
     rng = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {
-            "Y": rng.normal(0, 1, N),
-            "T": rng.integers(0, 2, N),
-            "X1": rng.uniform(-0.1, 1.1, N).astype(np.float32),
-            "G": rng.choice(["a", "b", "new"], N).astype(object),
-            "Z": rng.integers(0, 10, N).astype(float),
-            "pid": [f"u{i // 3}" for i in range(N)],
-        }
-    )
+    columns = {"Y": rng.normal(0, 1, N), "T": rng.integers(0, 2, N)}
+    columns["X1"] = rng.uniform(-0.1, 1.1, N).astype(np.float32)
+    columns["G"] = rng.choice(["a", "b", "new"], N).astype(object)
+    columns |= {"Z": rng.integers(0, 10, N).astype(float), "pid": [f"u{i // 3}" for i in range(N)]}
+    frame = pd.DataFrame(columns)
     frame.loc[3, "X1"], frame.loc[4, "Y"], frame.loc[5, "G"] = np.nan, np.nan, None
     return frame
 
@@ -74,9 +72,11 @@ def frame(session: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return session.read.parquet(str(file)).repartition(3)
 
 
-def document(data: Any, folder: Path, **options: Any) -> bytes:
+def document(
+    data: Any, folder: Path, formula: str = FORMULA, call: Any = pc.private, **options: Any
+) -> bytes:
     with testing.seeded_noise(3):
-        fit = pc.private(FORMULA, data, bounds=BOUNDS, **options)
+        fit = call(formula, data, **{"bounds": BOUNDS} | options)
     fit.save(folder / "fit.json")
     return (folder / "fit.json").read_bytes()
 
@@ -113,13 +113,9 @@ def test_rows_of_units_are_those_of_memory(kind: str, session: Any, tmp_path: Pa
     long.loc[40:, "first"] += 10 * (np.arange(N - 40) // 3 % 3 == 0)
     long.to_parquet(tmp_path / "long.parquet")
     frame = session.read.parquet(str(tmp_path / "long.parquet")).repartition(3)
-    found = []
-    for data in (frame, long):
-        with testing.seeded_noise(3):
-            fit = pc.did(formula, data, unit="pid", time="year", bounds=bounds, **options)
-        fit.save(tmp_path / "fit.json")
-        found.append((tmp_path / "fit.json").read_bytes())
-    assert found[0] == found[1]
+    given = {"unit": "pid", "time": "year", "bounds": bounds, **options}
+    one, two = (document(data, tmp_path, formula, pc.did, **given) for data in (frame, long))
+    assert one == two
 
 
 def test_rows_of_units_in_sparks_order_are_the_first_ones_everywhere(
@@ -148,15 +144,11 @@ def test_rows_whose_number_is_private_are_not_counted(frame: Any, broken: Any) -
     assert fit.params.notna().all()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"control": pc.Control(split="disjoint")}, {"control": pc.Control(split="crossfit")}],
-)
-def test_parts_need_a_key(options: Any, frame: Any, tmp_path: Path) -> None:
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+@pytest.mark.parametrize("split", ["disjoint", "crossfit"])
+def test_parts_need_a_key(split: Any, frame: Any, unspent: Any) -> None:
+    control = pc.Control(split=split)
     with pytest.raises(CapabilityError, match="requires a row key"):
-        pc.private(FORMULA, frame, bounds=BOUNDS, ledger=ledger, **options)
-    assert ledger.history.empty
+        pc.private(FORMULA, frame, bounds=BOUNDS, ledger=unspent, control=control)
 
 
 def another(session: Any) -> Any:
@@ -169,8 +161,6 @@ def another(session: Any) -> Any:
 @pytest.fixture
 def shadowed(session: Any) -> Any:
     """A session whose functions replace all of Spark's that the vault does not check by name."""
-    from privcausal.vault.sources.spark import _FUNCTIONS
-
     other = another(session)
     names = {name for (name,) in other.sql("SHOW SYSTEM FUNCTIONS").collect()}
     operators = {"isNotNull", "isNull", "<=", "<", "==", "=", "!=", "and", "or", "not", "-", "+"}
@@ -179,18 +169,16 @@ def shadowed(session: Any) -> Any:
     return other
 
 
-def test_a_session_that_replaces_functions_is_refused(session: Any, tmp_path: Path) -> None:
-    from privcausal.vault.sources.spark import _FUNCTIONS
-
+def test_a_session_that_replaces_functions_is_refused(
+    session: Any, tmp_path: Path, unspent: Any
+) -> None:
     rows().to_parquet(tmp_path / "rows.parquet")
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     for name in _FUNCTIONS:
         other = another(session)
         other.udf.register(name, lambda *_: 7, "int")
         table = other.read.parquet(str(tmp_path / "rows.parquet"))
         with pytest.raises(CapabilityError, match=f"another function named '{name}'"):
-            pc.private(FORMULA, table, bounds=BOUNDS, ledger=ledger)
-    assert ledger.history.empty
+            pc.private(FORMULA, table, bounds=BOUNDS, ledger=unspent)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -226,41 +214,31 @@ def test_what_holds_rows_names_what_does_not(frame: Any) -> None:
         pc.privcate(FORMULA, frame, bounds=BOUNDS, base="dpebm")
 
 
-def test_an_executor_that_fails_leaves_the_fit_paid_for(frame: Any, tmp_path: Path) -> None:
+def test_an_executor_that_fails_leaves_the_fit_paid_for(frame: Any, charged: Any) -> None:
     from pyspark.sql import functions as f
 
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     failing = frame.withColumn(
         "Y", f.when(f.col("Y") > 1, f.raise_error(f.lit("77310"))).otherwise(f.col("Y"))
     )
-    with pytest.raises(DataError, match="Spark job failed") as caught:
-        pc.private(FORMULA, failing, bounds=BOUNDS, ledger=ledger)
-    assert "77310" not in str(caught.value)
-    assert caught.value.__context__ is None
-    assert not ledger.history.empty
+    with refused(DataError, "Spark job failed", 77310):
+        pc.private(FORMULA, failing, bounds=BOUNDS, ledger=charged)
 
 
-def test_ctrl_c_leaves_the_fit_paid_for(frame: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_ctrl_c_leaves_the_fit_paid_for(frame: Any, charged: Any, monkeypatch: Any) -> None:
     """Spark's own handler stops the jobs and raises what is raised here."""
 
     def pressed(_: Any) -> None:
         raise KeyboardInterrupt
 
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     monkeypatch.setattr(type(frame), "collect", pressed)
-    with pytest.raises(KeyboardInterrupt, match="Any budget already charged stays spent") as caught:
-        pc.private(FORMULA, frame, bounds=BOUNDS, ledger=ledger)
-    assert caught.value.__context__ is None
-    assert not ledger.history.empty
+    with refused(KeyboardInterrupt, "Any budget already charged stays spent"):
+        pc.private(FORMULA, frame, bounds=BOUNDS, ledger=charged)
 
 
-def test_what_is_drawn_by_lot_is_refused_where_it_is_read(frame: Any, tmp_path: Path) -> None:
+def test_what_is_drawn_by_lot_is_refused_where_it_is_read(frame: Any, unspent: Any) -> None:
     """Each sum would see other rows, and under a split a unit would change its part."""
     from pyspark.sql import functions as f
 
-    from privcausal.vault.sources.spark import Spark
-
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     names = ["Y", "T", "pid"]
     unsure = f.udf(lambda y: y, "double").asNondeterministic()
     for column in (f.rand(), f.expr("uuid()"), unsure("Y"), f.monotonically_increasing_id()):
@@ -268,13 +246,10 @@ def test_what_is_drawn_by_lot_is_refused_where_it_is_read(frame: Any, tmp_path: 
         assert Spark(frame.withColumn("unused", column)).repeats(names)
     assert not Spark(frame.where(f.rand() < 0.5)).repeats(names)
     drawn = frame.withColumn("pid", f.floor(f.rand() * 100))
-    for options in (
-        {"unit": "pid", "max_rows": 1, "control": pc.Control(split="disjoint")},
-        {"unit": "pid", "max_rows": 1},
-    ):
+    options = {"bounds": BOUNDS, "ledger": unspent, "unit": "pid", "max_rows": 1}
+    for control in (pc.Control(split="disjoint"), pc.Control()):
         with pytest.raises(CapabilityError, match="random function"):
-            pc.private(FORMULA, drawn, bounds=BOUNDS, ledger=ledger, **options)
-    assert ledger.history.empty
+            pc.private(FORMULA, drawn, control=control, **options)
 
 
 def by_order(frame: Any) -> dict[str, Any]:
@@ -352,47 +327,37 @@ def settled(frame: Any) -> dict[str, Any]:
     }
 
 
-def test_what_depends_on_the_order_of_rows_is_refused(frame: Any, tmp_path: Path) -> None:
-    from privcausal.vault.sources.spark import Spark
-
+def test_what_depends_on_the_order_of_rows_is_refused(frame: Any, unspent: Any) -> None:
     made = by_order(frame)
     assert [kind for kind, rows in made.items() if Spark(rows).repeats(["Y", "T"])] == []
     kept = settled(frame)
     assert [kind for kind, rows in kept.items() if not Spark(rows).repeats(["Y", "T"])] == []
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     for kind in ("limit", "any row of a unit"):
         with pytest.raises(CapabilityError, match="random function, the time, limit"):
-            pc.private(FORMULA, made[kind], bounds=BOUNDS, ledger=ledger)
-    assert ledger.history.empty
+            pc.private(FORMULA, made[kind], bounds=BOUNDS, ledger=unspent)
 
 
 def test_a_cached_frame_is_looked_into(frame: Any) -> None:
     """What is cached may be dropped, and is then computed anew."""
     from pyspark.sql import functions as f
 
-    from privcausal.vault.sources.spark import Spark
-
-    for rows, expected in ((frame.limit(9), False), (frame.withColumn("Y", f.rand()), False)):
+    looks = (frame.limit(9), False), (frame.withColumn("Y", f.rand()), False)
+    for rows, expected in (*looks, (frame.where("T = 1"), True)):
         kept = rows.cache()
         assert Spark(kept).repeats(["Y", "T"]) is expected
         kept.unpersist()
-    kept = frame.where("T = 1").cache()
-    assert Spark(kept).repeats(["Y", "T"])
-    kept.unpersist()
 
 
 def test_functions_are_found_wherever_they_stand_in_a_wide_plan(frame: Any) -> None:
     """Spark writes 25 fields of a node; the rest of a plan could hide anything."""
     from pyspark.sql import functions as f
 
-    from privcausal.vault.sources import spark
-
     many = frame.groupBy("pid").agg(
         *[f.max(f.col("Z") + k).alias(f"Z{k}") for k in range(40)], f.first("Y").alias("Y")
     )
     names = [f"Z{k}" for k in range(40)]
-    assert not spark.Spark(many).repeats([*names, "Y"])
-    assert spark.Spark(many).repeats(names)
+    assert not Spark(many).repeats([*names, "Y"])
+    assert Spark(many).repeats(names)
 
 
 CONNECTED = """
@@ -428,7 +393,7 @@ print("the same bytes")
 def test_over_connect_too_every_byte_is_that_of_memory(tmp_path: Path) -> None:
     """In a process of its own: a session is classic or Connect for as long as it lives."""
     (tmp_path / "connected.py").write_text(CONNECTED)
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     found = subprocess.run(
         [sys.executable, tmp_path / "connected.py", __file__, tmp_path],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": paths},
@@ -451,13 +416,10 @@ def test_replay_on_a_neighbour(session: Any, relation: str) -> None:
     made = {"bounds": BOUNDS, "neighbors": relation}
     for call in (pc.private, lambda *a, **k: pc.privcate(*a, learner="adum", **k)):
         formula = FORMULA if call is pc.private else "Y ~ T | X1 + C(G)"
-        with testing.recorded(5) as first:
-            before = call(formula, session.createDataFrame(one), **made)
-        with testing.recorded(5, first.calls) as again:
-            after = call(formula, session.createDataFrame(two), **made)
-        assert len(first.calls) == len(again.calls) > 0
+        tables = map(session.createDataFrame, (one, two))
+        before, after, pairs = replayed(partial(call, formula, **made), *tables)
         moved = 0.0
-        for a, b in zip(first.calls, again.calls, strict=True):
+        for a, b in pairs:
             assert (a.query.name, a.query.scale) == (b.query.name, b.query.scale)
             order = 1 if a.query.law == "laplace" else 2
             change = float(np.linalg.norm((a.exact - b.exact) * a.query.weights, order))
@@ -485,15 +447,9 @@ def test_no_output_holds_the_canary(session: Any, tmp_path: Path) -> None:
         texts = [repr(fit), str(fit.summary(full=True)), fit.summary().as_html(), str(fit.plan)]
         texts += [(tmp_path / name).read_text() for name in ("fit.json", "fit.html")]
         assert not [t for t in texts if label in t or "77310.4" in t]
-    for wrong in (
-        {"bounds": BOUNDS | {"G": (0, 1)}},
-        {"bounds": BOUNDS, "groups": ["G == z"]},
-        {"bounds": BOUNDS, "control": pc.Control(split="disjoint")},
-        {"bounds": BOUNDS, "unit": "nobody", "max_rows": 1},
-    ):
-        with pytest.raises(PrivcausalError) as caught:
-            pc.private(FORMULA, on_spark, **wrong)
-        error = caught.value
-        assert error.__context__ is None
-        assert label not in repr(error) + str(vars(error))
-        assert "77310" not in repr(error) + str(vars(error))
+    options = [{"bounds": BOUNDS | {"G": (0, 1)}}, {"control": pc.Control(split="disjoint")}]
+    for wrong in (*options, {"groups": ["G == z"]}, {"unit": "nobody", "max_rows": 1}):
+        with refused(PrivcausalError, ".") as caught:
+            pc.private(FORMULA, on_spark, **{"bounds": BOUNDS} | wrong)
+        shown = repr(caught.value) + str(vars(caught.value))
+        assert label not in shown and "77310" not in shown

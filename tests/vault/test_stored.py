@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from fit_helpers import refused
 from vault_helpers import saved
 
 import privcausal as pc
@@ -30,18 +31,12 @@ CANARY = 77310.4142
 
 def study() -> pd.DataFrame:
     rng = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {
-            "Y": rng.normal(0, 1, N),
-            "T": rng.integers(0, 2, N),
-            "X": rng.uniform(-1.2, 1.2, N).astype(np.float32),
-            "G": rng.choice(["a", "b", "ü,\"'", "new"], N).astype(object),
-            "B": rng.random(N) < 0.3,
-            "Z": rng.integers(0, 10, N).astype(float),
-            "unused": pd.Timestamp("2020-01-01"),
-            "pid": [f"u{i // 3}" for i in range(N)],
-        }
-    )
+    columns = {"Y": rng.normal(0, 1, N), "T": rng.integers(0, 2, N)}
+    columns["X"] = rng.uniform(-1.2, 1.2, N).astype(np.float32)
+    columns["G"] = rng.choice(["a", "b", "ü,\"'", "new"], N).astype(object)
+    columns |= {"B": rng.random(N) < 0.3, "Z": rng.integers(0, 10, N).astype(float)}
+    columns |= {"unused": pd.Timestamp("2020-01-01"), "pid": [f"u{i // 3}" for i in range(N)]}
+    frame = pd.DataFrame(columns)
     frame.loc[3, "X"], frame.loc[4, "Y"], frame.loc[5, "G"] = np.nan, np.nan, None
     frame.loc[6, "Y"], frame.loc[8, "X"], frame.loc[9, "Z"] = CANARY, np.inf, -np.inf
     return frame
@@ -134,7 +129,6 @@ def test_functions_are_remembered_where_rows_come_in_one_order(
 
 
 def test_columns_of_every_type_are_those_of_memory(tmp_path: Path) -> None:
-    decimal = pa.array([1, None, 3], pa.decimal128(9, 2))
     table = pa.table(
         {
             "int8": pa.array([1, None, -3], pa.int8()),
@@ -143,7 +137,7 @@ def test_columns_of_every_type_are_those_of_memory(tmp_path: Path) -> None:
             "float": pa.array([0.1, None, float("nan")], pa.float32()),
             "double": pa.array([-0.0, float("inf"), 5e-324]),
             "bool": pa.array([True, None, False]),
-            "decimal": decimal,
+            "decimal": pa.array([1, None, 3], pa.decimal128(9, 2)),
             "text": pa.array(["3", None, ""]),
             "coded": pa.array(["b", "a", None]).dictionary_encode(),
         }
@@ -190,10 +184,8 @@ def test_a_bad_file_is_refused_before_anything_is_spent(
         study().rename(columns=content).to_parquet(place)
     else:
         study().assign(Z=1).drop(columns="unused").to_parquet(place.parent, partition_cols=["Z"])
-    with pytest.raises(pc.PrivcausalError, match=words) as caught:
+    with refused(pc.PrivcausalError, words, CANARY):
         pc.privcate(FORMULA, place.parent, bounds=BOUNDS, ledger=unspent)
-    assert str(CANARY) not in str(caught.value)
-    assert caught.value.__context__ is None
 
 
 def test_paths_with_quotes_and_letters_of_any_kind(tmp_path: Path) -> None:
@@ -222,25 +214,23 @@ def test_columns_of_files_are_matched_by_name(tmp_path: Path) -> None:
     assert np.array_equal(found, frame["X"].to_numpy(np.float64), equal_nan=True)
 
 
-def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
+def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path, charged: Any) -> None:
     file = tmp_path / "t.parquet"
     study().to_parquet(file, row_group_size=100)
     whole = bytearray(file.read_bytes())
     whole[4:2000] = b"\xff" * 1996  # the pages of the first rows; the index at the end is whole
     file.write_bytes(bytes(whole))
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    with pytest.raises(DataError, match="Not all rows could be read") as caught:
-        pc.privcate(FORMULA, file, bounds=BOUNDS, ledger=ledger)
-    assert caught.value.__context__ is None
-    assert not ledger.history.empty
+    with refused(DataError, "Not all rows could be read"):
+        pc.privcate(FORMULA, file, bounds=BOUNDS, ledger=charged)
 
 
 def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
-    kept = places(tmp_path)
-    expected = pc.check_data(study(), bounds=BOUNDS).frame
-    found = pc.check_data(kept["parquet"], bounds=BOUNDS).frame
-    wanted = ["column", "problem", "rows", "examples"]
-    pd.testing.assert_frame_equal(found[wanted], expected[wanted])
+    tables, wanted = (
+        (places(tmp_path)["parquet"], study()),
+        ["column", "problem", "rows", "examples"],
+    )
+    found, expected = (pc.check_data(table, bounds=BOUNDS).frame[wanted] for table in tables)
+    pd.testing.assert_frame_equal(found, expected)
 
 
 def test_rows_are_never_spilled_to_a_folder() -> None:

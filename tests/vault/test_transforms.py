@@ -26,7 +26,7 @@ from vault_helpers import (
 
 from privcausal import testing
 from privcausal.estimators.estimands import ESTIMANDS, ScoreParts, Tilted
-from privcausal.features.functions import Capped, Constant, Function, Known, Mixture
+from privcausal.features.functions import Constant, Function, Known, Mixture, Pointwise
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
@@ -127,7 +127,9 @@ def transforms(s: Study) -> list[Any]:
         OfTreatment("root", s.e, scale=0.7),
         TransformProduct(OfTreatment("root", known, scale=0.7), OUTCOME),
         TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4),
-        TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
+        TreatedScore(
+            Pointwise(np.minimum, s.e, Constant(0.6)), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4
+        ),
         OfTreatment("treated", s.e, scale=0.4),
         replace(regression_row(s), features=s.features),
         RegressionInfluence(
@@ -188,7 +190,7 @@ MADE: dict[str, Any] = {
     "overlap mass": lambda n: OfTreatment("overlap", n.e, CLIP, 0.2),
     "treated": lambda n: TreatedScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.5),
     "treated with small propensities": lambda n: TreatedScore(
-        Capped(n.e, 0.2), n.mu0, OUTCOME, 0.8, -3.0, 0.5
+        Pointwise(np.minimum, n.e, Constant(0.2)), n.mu0, OUTCOME, 0.8, -3.0, 0.5
     ),
     "treated mass": lambda n: OfTreatment("treated", n.e, scale=0.5),
 }
@@ -246,14 +248,10 @@ def test_weighted_scores_by_hand() -> None:
     s = study("substitute")
     rows = [{**CORNER, "Y": 3.0, "T": 1.0}, {**CORNER, "Y": 3.0, "T": 0.0}]
     e, mean = Constant(0.25), Constant(1.0)
-    found, _ = values(
-        s,
-        rows,
-        TreatedScore(e, mean, OUTCOME, CLIP, 0.5, 0.25),
-        ResidualProduct(e, mean, OUTCOME, CLIP, 0.5, scale=0.25),
-        OfTreatment("treated", s.e, scale=0.25),
-        OfTreatment("overlap", e, CLIP, 0.25),
-    )
+    treated = TreatedScore(e, mean, OUTCOME, CLIP, 0.5, 0.25)
+    overlap = ResidualProduct(e, mean, OUTCOME, CLIP, 0.5, scale=0.25)
+    masses = OfTreatment("treated", s.e, scale=0.25), OfTreatment("overlap", e, CLIP, 0.25)
+    found, _ = values(s, rows, treated, overlap, *masses)
     assert found[0].tolist() == [1.5 / 0.25, 0.75 * (2 - 0.375) / 0.25, 4.0, 0.75**2 / 0.25]
     assert found[1] == pytest.approx(
         [-2 / 3 / 0.25, -0.25 * (2 + 0.125) / 0.25, 0.0, 0.0625 / 0.25]

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntFlag, StrEnum
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pyreadstat
 import pytest
+from fit_helpers import replayed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcausal as pc
-from privcausal import testing
 from privcausal.errors import DataError
 from privcausal.features.design import labels, open_frame
 from privcausal.request.formula import CausalFormula
@@ -301,14 +302,11 @@ BOUNDS: dict[str, Any] = {"Y": (0, 1)}
 def moves(one: Any, two: Any, **options: Any) -> list[float]:
     """How far queries move, in their sensitivities, and that all else is alike."""
     made = {"bounds": BOUNDS, "unit": "id", "max_rows": 1, **options}
-    with testing.recorded(3) as first:
-        fit = pc.private("Y ~ T", one, **made)
-    with testing.recorded(3, first.calls) as second:
-        again = pc.private("Y ~ T", two, **made)
+    fit, again, pairs = replayed(partial(pc.private, "Y ~ T", **made), one, two, 3)
     assert fit.estimate.size == again.estimate.size
     return [
         float(np.linalg.norm((a.exact - b.exact) * a.query.weights) / a.query.sensitivity)
-        for a, b in zip(first.calls, second.calls, strict=True)
+        for a, b in pairs
     ]
 
 
@@ -368,22 +366,23 @@ def test_two_codes_with_one_text_are_two_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 40])
-def test_a_decimal_that_is_read_as_a_float_names_no_unit(size: int, tmp_path: Path) -> None:
+def test_a_decimal_that_is_read_as_a_float_names_no_unit(
+    size: int, tmp_path: Path, unspent: Any
+) -> None:
     """By its type, before anything is spent; as a covariate it is read as before."""
     ids = pa.array([Decimal(k) for k in range(size)], pa.decimal256(50, 0))
     half = np.arange(size) % 2 / 1.0
     table = pa.table({"id": ids, "Y": half, "T": half[::-1].copy()})
     file = _parquet(table, tmp_path)
-    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    options: dict[str, Any] = {"bounds": BOUNDS, "unit": "id", "max_rows": 1, "ledger": unspent}
     with pytest.raises(DataError, match=r"Unit column 'id' is a decimal with more than 38 digits"):
-        pc.private("Y ~ T", file, bounds=BOUNDS, unit="id", max_rows=1, ledger=ledger)
+        pc.private("Y ~ T", file, **options)
     if nw.from_native(table).schema["id"] == nw.Decimal:  # versions of narwhals that read it
         ends = pa.table({"id": pa.array([Decimal(10**45), Decimal(10**45 + 1)], ids.type)})
         assert len(unit_codes(nw.from_native(ends)["id"]).labels) == 2
     else:
         with pytest.raises(DataError, match="Column 'id' has a type that cannot be read"):
-            pc.private("Y ~ T", table, bounds=BOUNDS, unit="id", max_rows=1, ledger=ledger)
-    assert ledger.history.empty
+            pc.private("Y ~ T", table, **options)
     if size:
         bounds = {**BOUNDS, "id": (0, 40)}
         assert pc.private("Y ~ T | id", file, bounds=bounds).params.notna().all()

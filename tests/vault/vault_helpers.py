@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from privcausal import testing
+from privcausal import testing, vault
 from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures, Turned
 from privcausal.features.design import Design
 from privcausal.features.functions import Additive
@@ -29,44 +29,7 @@ from privcausal.request.formula import CausalFormula, resolve_groups
 from privcausal.request.plan import Plan, Stage
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.vault import (
-    Aipw,
-    ArmHistograms,
-    ArmScore,
-    ArmSize,
-    ColumnHistograms,
-    Cross,
-    CutScore,
-    FollowUp,
-    Gram,
-    ImputedEffect,
-    InstrumentScores,
-    Marginals,
-    OfArm,
-    OfCovariates,
-    OfTreatment,
-    Outcome,
-    OutlierSums,
-    RegressionMoments,
-    RegressionRow,
-    Regressors,
-    ResidualMoments,
-    ResidualProduct,
-    ScoreSquares,
-    ScoreSums,
-    ScoreVector,
-    SizeHistogram,
-    SlopeScores,
-    SlopeSums,
-    Source,
-    SurveyWeight,
-    SurvivalCounts,
-    TreatedScore,
-    Vault,
-    open_source,
-    open_vault,
-)
-from privcausal.vault import Assigned as Treatment
+from privcausal.vault import Aipw, Outcome, Source, Vault, open_source, open_vault
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.queries.slopes import ArmMeans
 from privcausal.vault.queries.sums import ArmHistogram, ArmSums
@@ -107,19 +70,10 @@ def _label(*known: str) -> st.SearchStrategy[Any]:
     return st.one_of(st.sampled_from(known), st.sampled_from(strange))
 
 
+_ARMS = st.sampled_from([0.0, 1.0]) | st.sampled_from([np.nan, 2.0, -1.0, 0.5, np.inf, 1 + 1e-12])
 HOSTILE_ROWS: st.SearchStrategy[Row] = st.fixed_dictionaries(
-    {
-        "Y": _number(-2.0, 6.0),
-        "T": st.one_of(
-            st.sampled_from([0.0, 1.0]),
-            st.sampled_from([np.nan, 2.0, -1.0, 0.5, np.inf, 1 + 1e-12]),
-        ),
-        "X1": _number(0.0, 10.0),
-        "X2": _number(99.0, 100.0),
-        "G": _label("a", "b", "c"),
-        "B": _label("no", "yes"),
-        "P": _number(0.2, 0.7),
-    }
+    {"Y": _number(-2.0, 6.0), "T": _ARMS, "X1": _number(0.0, 10.0), "X2": _number(99.0, 100.0)}
+    | {"G": _label("a", "b", "c"), "B": _label("no", "yes"), "P": _number(0.2, 0.7)}
 )
 
 
@@ -139,15 +93,8 @@ def neighbours(draw: Any, relation: str, low: int, high: int) -> tuple[list[Row]
 @cache
 def corner_rows() -> tuple[Row, ...]:
     """Complete rows with all numbers at a bound, in every combination."""
-    axes = {
-        "Y": (-2.0, 6.0),
-        "T": (0.0, 1.0),
-        "X1": (0.0, 10.0),
-        "X2": (99.0, 100.0),
-        "G": ("a", "c"),
-        "B": ("no", "yes"),
-        "P": (0.2,),
-    }
+    axes: dict[str, Any] = {"Y": (-2.0, 6.0), "T": (0.0, 1.0), "X1": (0.0, 10.0)}
+    axes |= {"X2": (99.0, 100.0), "G": ("a", "c"), "B": ("no", "yes"), "P": (0.2,)}
     return tuple(dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values()))
 
 
@@ -211,15 +158,9 @@ class Study:
         schema = Schema({**DOMAINS, "T": {"labels": [0, 1]}})
         schema = schema.with_columns({"T": Schema({"T": {"labels": [0, 1], "ref": 0}})["T"]})
         formula = CausalFormula.parse(FORMULA, HOSTILE_ROWS_COLUMNS)
-        request = Request(
-            formula,
-            schema,
-            Budget(1.0),
-            Trust(self.neighbors, self.unit, self.max_rows),
-            propensity="P",
-            split=self.split,
-            groups=GROUPS,
-        )
+        trust = Trust(self.neighbors, self.unit, self.max_rows)
+        asked = {"propensity": "P", "split": self.split, "groups": GROUPS}
+        request = Request(formula, schema, Budget(1.0), trust, **asked)
         design = Design(formula.modifiers, schema, full_rank=False)
         values = {
             "schema": schema,
@@ -255,8 +196,8 @@ class Study:
         return Aipw(self.nuisance, self.outcome, CLIP)
 
     @property
-    def balance(self) -> OfTreatment:
-        return OfTreatment("balance", self.e, CLIP)
+    def balance(self) -> vault.OfTreatment:
+        return vault.OfTreatment("balance", self.e, CLIP)
 
     def plan(self, names: Sequence[str], rho: float = 1e-3) -> Plan:
         amount = round(rho * 1e12)
@@ -359,10 +300,10 @@ REGRESSORS = {
 }
 
 
-def regressors(s: Study, which: str) -> Regressors:
+def regressors(s: Study, which: str) -> vault.Regressors:
     slopes, groups = REGRESSORS[which]
     design = s.linear if slopes else Design((), s.schema, full_rank=True)
-    return Regressors(design, len(s.groups) if groups else 0, len(GROUPS) if groups else 0)
+    return vault.Regressors(design, len(s.groups) if groups else 0, len(GROUPS) if groups else 0)
 
 
 def rescaled(f: FeatureMap) -> RescaledFeatures:
@@ -381,27 +322,28 @@ def turned(f: FeatureMap, cut: float = 0.8) -> Turned:
 
 def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
     """Scores and masses of the ATT and the ATO, and where they are cut."""
-    treated = TreatedScore(s.e, s.nuisance.mu0, s.outcome, CLIP, -3.0, 0.5)
-    overlap = ResidualProduct(s.e, s.additive(4, -2.0, 6.0), s.outcome, CLIP, 2.0, scale=0.2)
+    treated = vault.TreatedScore(s.e, s.nuisance.mu0, s.outcome, CLIP, -3.0, 0.5)
+    overlap = vault.ResidualProduct(s.e, s.additive(4, -2.0, 6.0), s.outcome, CLIP, 2.0, scale=0.2)
+    mass = vault.OfTreatment("overlap", s.e, CLIP, 0.2)
     return {
-        "on the treated": (treated, OfTreatment("treated", s.e, scale=0.5), 15.0),
-        "in the overlap": (overlap, OfTreatment("overlap", s.e, CLIP, 0.2), 0.5 * overlap.bound),
+        "on the treated": (treated, vault.OfTreatment("treated", s.e, scale=0.5), 15.0),
+        "in the overlap": (overlap, mass, 0.5 * overlap.bound),
     }
 
 
-def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...]]:
+def joint_scores(s: Study) -> tuple[vault.ScoreVector, tuple[Any, ...], tuple[int, ...]]:
     """Scores of both arms, the treated and the overlap as one vector, and their masses."""
-    arms = [ArmScore(s.nuisance, s.outcome, CLIP, arm, 1.0) for arm in (0, 1)]
+    arms = [vault.ArmScore(s.nuisance, s.outcome, CLIP, arm, 1.0) for arm in (0, 1)]
     (treated, of_treated, _), (overlap, of_overlap, _) = weighted_scores(s).values()
     basis = np.array([[0.1, 0, 0, 0], [-0.1, 0.2, 0, 0], [0, 0.1, 0.1, 0], [0, 0, 0.1, -0.1]])
-    vector = ScoreVector((*arms, treated, overlap), np.array([60.0, 40.0, 15.0, 30.0]), basis)
+    vector = vault.ScoreVector((*arms, treated, overlap), np.array([60.0, 40.0, 15.0, 30.0]), basis)
     return vector, (s.balance, of_treated, of_overlap), (0, 2, 3)
 
 
-def regression_row(s: Study, lever: float = 2.0, *, weighted: bool = False) -> RegressionRow:
+def regression_row(s: Study, lever: float = 2.0, *, weighted: bool = False) -> vault.RegressionRow:
     """Rows that are cut in leverage and residual, with survey weights up to 1.5 times the mean."""
-    survey = SurveyWeight("X2", 5.0, root=True) if weighted else None
-    return RegressionRow(turned(s.features, lever), s.outcome, survey, 1.5**0.5, 2.0, 3.0)
+    survey = vault.SurveyWeight("X2", 5.0, root=True) if weighted else None
+    return vault.RegressionRow(turned(s.features, lever), s.outcome, survey, 1.5**0.5, 2.0, 3.0)
 
 
 def second_slopes(s: Study) -> np.ndarray:
@@ -411,104 +353,110 @@ def second_slopes(s: Study) -> np.ndarray:
 def mechanisms(s: Study) -> dict[str, Mechanism]:
     """Every additive mechanism over cleaned rows, with public functions that reach their limits."""
     f, e = s.features, s.e
-    residual = OfTreatment("residual", e, CLIP)
-    product = ResidualProduct(e, s.additive(4, -2.0, 6.0), s.outcome, CLIP)
+    residual = vault.OfTreatment("residual", e, CLIP)
+    product = vault.ResidualProduct(e, s.additive(4, -2.0, 6.0), s.outcome, CLIP)
     found: dict[str, Mechanism] = {
-        "gram": Gram(f),
-        "gram with factor": Gram(f, factor=residual),
-        "cross treatment": Cross(f, Treatment(), 0.5, "treatment"),
-        "cross outcome": Cross(f, s.outcome, s.outcome.bound, "outcome"),
-        "cross by arm": Cross(f, ImputedEffect(s.nuisance, s.outcome), 8.0, "imputed", by_arm=True),
-        "cross cut": Cross(f, product, 0.25 * product.bound, "product"),
-        "cross stretched": Cross(rescaled(f), s.outcome, s.outcome.bound, "outcome"),
-        "gram turned": Gram(turned(f)),
-        "gram of a regression": RegressionMoments(regression_row(s)),
-        "gram of a regression, survey weights": RegressionMoments(regression_row(s, weighted=True)),
-        "squared residual moments": ResidualMoments(regression_row(s), second_slopes(s), 4.0),
-        "squared residual moments, survey weights": ResidualMoments(
+        "gram": vault.Gram(f),
+        "gram with factor": vault.Gram(f, factor=residual),
+        "cross treatment": vault.Cross(f, vault.Assigned(), 0.5, "treatment"),
+        "cross outcome": vault.Cross(f, s.outcome, s.outcome.bound, "outcome"),
+        "cross by arm": vault.Cross(
+            f, vault.ImputedEffect(s.nuisance, s.outcome), 8.0, "imputed", by_arm=True
+        ),
+        "cross cut": vault.Cross(f, product, 0.25 * product.bound, "product"),
+        "cross stretched": vault.Cross(rescaled(f), s.outcome, s.outcome.bound, "outcome"),
+        "gram turned": vault.Gram(turned(f)),
+        "gram of a regression": vault.RegressionMoments(regression_row(s)),
+        "gram of a regression, survey weights": vault.RegressionMoments(
+            regression_row(s, weighted=True)
+        ),
+        "squared residual moments": vault.ResidualMoments(regression_row(s), second_slopes(s), 4.0),
+        "squared residual moments, survey weights": vault.ResidualMoments(
             regression_row(s, weighted=True), second_slopes(s), 2.0
         ),
-        "outliers": OutlierSums(regression_row(s, 0.8), 1.5),
-        "outliers, survey weights": OutlierSums(regression_row(s, 0.8, weighted=True), 1.5),
-        "marginals": Marginals(s.design.variables, s.schema),
-        "ranges": Marginals(("X1", "X2"), s.schema, 64),
-        "count": Marginals((), s.schema),
-        "sizes": SizeHistogram(s.aipw, s.aipw.bound * 0.5 ** np.arange(8)[::-1]),
+        "outliers": vault.OutlierSums(regression_row(s, 0.8), 1.5),
+        "outliers, survey weights": vault.OutlierSums(regression_row(s, 0.8, weighted=True), 1.5),
+        "marginals": vault.Marginals(s.design.variables, s.schema),
+        "ranges": vault.Marginals(("X1", "X2"), s.schema, 64),
+        "count": vault.Marginals((), s.schema),
+        "sizes": vault.SizeHistogram(s.aipw, s.aipw.bound * 0.5 ** np.arange(8)[::-1]),
         "arm histogram": ArmHistogram(
-            OfCovariates(e, 1.0), np.array([0.1, 0.3, 0.5, 0.7, 0.9]), "propensity"
+            vault.OfCovariates(e, 1.0), np.array([0.1, 0.3, 0.5, 0.7, 0.9]), "propensity"
         ),
     }
-    found["cross of an arm"] = Cross(f, OfArm(Treatment(), 0), 0.5, "treatment")
-    control = ArmSize(OfArm(ArmScore(s.nuisance, s.outcome, CLIP, 1, 1.0), 0), (0.5, 1.0), 0)
+    found["cross of an arm"] = vault.Cross(f, vault.OfArm(vault.Assigned(), 0), 0.5, "treatment")
+    control = vault.ArmSize(
+        vault.OfArm(vault.ArmScore(s.nuisance, s.outcome, CLIP, 1, 1.0), 0), (0.5, 1.0), 0
+    )
     found["sizes of an arm"] = ArmHistogram(
         control, control.bound * 0.5 ** np.arange(1, 8)[::-1], "score sizes", 0
     )
-    arms = ArmSize(s.aipw, (1.0, 0.25))
+    arms = vault.ArmSize(s.aipw, (1.0, 0.25))
     borders = arms.bound * 0.5 ** np.arange(1, 8)[::-1]
     found["sizes by arm"] = ArmHistogram(arms, borders, "score sizes")
-    both = ArmSize(s.aipw, (1.0, 0.25), signed=True)
+    both = vault.ArmSize(s.aipw, (1.0, 0.25), signed=True)
     found["scores by arm and sign"] = ArmHistogram(
         both, np.r_[-borders[::-1], 0.0, borders], "score sizes"
     )
     for which in REGRESSORS:
         r = regressors(s, which)
         score, cut = s.aipw, 0.5 * s.aipw.bound
-        one = CutScore(score, cut)
-        found[f"sums, {which}"] = ScoreSums(one, (s.balance,), r, s.neighbors)
-        slopes = ImputedEffect(s.nuisance, s.outcome)
-        found[f"sums with slope scores, {which}"] = ScoreSums(
+        one = vault.CutScore(score, cut)
+        found[f"sums, {which}"] = vault.ScoreSums(one, (s.balance,), r, s.neighbors)
+        slopes = vault.ImputedEffect(s.nuisance, s.outcome)
+        found[f"sums with slope scores, {which}"] = vault.ScoreSums(
             one, (s.balance,), r, s.neighbors, slopes=slopes
         )
-        found[f"sums of the treated, {which}"] = ScoreSums(
-            CutScore(slopes, 8.0), (OfTreatment("treated", s.e, scale=1.0),), r, s.neighbors
+        found[f"sums of the treated, {which}"] = vault.ScoreSums(
+            vault.CutScore(slopes, 8.0),
+            (vault.OfTreatment("treated", s.e, scale=1.0),),
+            r,
+            s.neighbors,
         )
         for name, (weighted, mass, at) in weighted_scores(s).items():
-            own = CutScore(weighted, at)
-            found[f"sums {name}, {which}"] = ScoreSums(own, (mass,), r, s.neighbors, (1,))
-        found[f"sums and squares, {which}"] = ScoreSums(
+            own = vault.CutScore(weighted, at)
+            found[f"sums {name}, {which}"] = vault.ScoreSums(own, (mass,), r, s.neighbors, (1,))
+        found[f"sums and squares, {which}"] = vault.ScoreSums(
             one, (s.balance,), r, s.neighbors, squares=True
         )
-        found[f"sums and squares alone, {which}"] = ScoreSums(
-            CutScore(score, cut, 3.0), (), r, s.neighbors, slopes=slopes, squares=True
+        found[f"sums and squares alone, {which}"] = vault.ScoreSums(
+            vault.CutScore(score, cut, 3.0), (), r, s.neighbors, slopes=slopes, squares=True
         )
-        found[f"squares, {which}"] = ScoreSquares(one, r)
-        found[f"squares with meat, {which}"] = ScoreSquares(one, r, meat=True)
+        found[f"squares, {which}"] = vault.ScoreSquares(one, r)
+        found[f"squares with meat, {which}"] = vault.ScoreSquares(one, r, meat=True)
         if "groups" not in which:
             found[f"arm means, {which}"] = ArmMeans(e, CLIP, r)
     for which in ("mean", "groups"):
         r = regressors(s, which)
         vector, masses, grouped = joint_scores(s)
-        found[f"joint sums, {which}"] = ScoreSums(vector, masses, r, s.neighbors, grouped)
-        found[f"joint sums and squares, {which}"] = ScoreSums(
+        found[f"joint sums, {which}"] = vault.ScoreSums(vector, masses, r, s.neighbors, grouped)
+        found[f"joint sums and squares, {which}"] = vault.ScoreSums(
             vector, masses, r, s.neighbors, grouped, squares=True
         )
-        found[f"joint squares, {which}"] = ScoreSquares(vector, r)
+        found[f"joint squares, {which}"] = vault.ScoreSquares(vector, r)
     eta = s.additive(4, -2.0, 6.0)
     for label, arms_, cut in (("two arms", 1, 0.0), ("a number", 1, 0.4), ("arms", 3, 0.0)):
-        residuals = SlopeScores(
+        residuals = vault.SlopeScores(
             ((e,) * arms_,), ((eta,) * arms_,), s.outcome, np.ones(arms_), cut, 2 * cut
         )
-        found[f"slopes of {label}"] = SlopeSums(residuals, 0.3 * residuals.bound)
-        found[f"sizes of slopes of {label}"] = SizeHistogram(
+        found[f"slopes of {label}"] = vault.SlopeSums(residuals, 0.3 * residuals.bound)
+        found[f"sizes of slopes of {label}"] = vault.SizeHistogram(
             residuals, np.array([0.1, residuals.bound])
         )
     taken = s.additive(5, 0.0, 1.0)
-    for label, means, cut in (
-        ("an instrument", (e,), 0.0),
-        ("an instrument that is cut", (e,), 0.4),
-        ("instruments", (e, taken, e), 0.0),
-    ):
-        by = InstrumentScores(
+    single = ("an instrument", (e,), 0.0), ("an instrument that is cut", (e,), 0.4)
+    for label, means, cut in (*single, ("instruments", (e, taken, e), 0.0)):
+        by = vault.InstrumentScores(
             (means,), ((taken,),), ((eta,),), s.outcome, centre=0.7, scale=3.0, most=0.9, cut=cut
         )
-        found[f"slopes by {label}"] = SlopeSums(by, 0.3 * by.bound)
-        found[f"sizes of slopes by {label}"] = SizeHistogram(by, np.array([0.1, by.bound]))
+        found[f"slopes by {label}"] = vault.SlopeSums(by, 0.3 * by.bound)
+        found[f"sizes of slopes by {label}"] = vault.SizeHistogram(by, np.array([0.1, by.bound]))
     both = found["sizes by arm"], found["arm histogram"]
-    found["joint sizes"] = ArmHistograms(both)  # type: ignore[arg-type]
+    found["joint sizes"] = vault.ArmHistograms(both)  # type: ignore[arg-type]
     windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)
     found["arm sums"] = ArmSums(windows, 0, 0, s.neighbors)
     found["arm sums of two values"] = ArmSums(windows, 0, 0, s.neighbors, squares=False)
-    found["survival counts"] = SurvivalCounts(FollowUp("B", 3.0))
+    found["survival counts"] = vault.SurvivalCounts(vault.FollowUp("B", 3.0))
     found["arm sums, groups"] = ArmSums(windows, len(s.groups), len(GROUPS), s.neighbors)
     return found
 
@@ -520,9 +468,10 @@ def raw_mechanisms() -> dict[str, Mechanism]:
     """Mechanisms over raw columns, whose domains are not known yet."""
     ranges = (Interval(-1.0, 1.0), Interval(0.0, 2.0**40), Interval(64.0, 128.0))
     return {
-        "magnitudes": ColumnHistograms(RAW), "grid": ColumnHistograms(RAW, ranges=ranges),
-        "grid of rows with weight": ColumnHistograms(RAW, "X1", ranges),
-    }  # fmt: skip
+        "magnitudes": vault.ColumnHistograms(RAW),
+        "grid": vault.ColumnHistograms(RAW, ranges=ranges),
+        "grid of rows with weight": vault.ColumnHistograms(RAW, "X1", ranges),
+    }
 
 
 def needs_groups(mechanism: Mechanism) -> bool:

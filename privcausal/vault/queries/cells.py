@@ -11,12 +11,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.features.functions import Ranks
-from privcausal.request.partition import (
-    GRID_BITS,
-    Coordinates,
-    Nearest,
-    Partition,
-)
+from privcausal.request.partition import GRID_BITS, Coordinates, Nearest, Partition
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch, RawColumn
@@ -28,6 +23,8 @@ from privcausal.vault.transforms import Outcome
 
 LOWEST, SIZE_STEPS = -20, 30
 """Range of sizes: values below 2^-20 count as zero; cells then grow by a factor of 4, to 2^40."""
+
+SIZES = 2.0 ** (LOWEST + 2.0 * np.arange(SIZE_STEPS + 1))
 
 FINE_CELLS = 64
 """Cells of the second histogram."""
@@ -49,16 +46,14 @@ class ColumnHistograms(HistogramQuery):
     query: str = field(init=False)
     sizes: tuple[int, ...] = field(init=False)
 
+    # Borders of the cells of signs and sizes, shape (cells + 1,)
+    edges = np.concatenate([-SIZES[::-1], SIZES])
+
     def __post_init__(self) -> None:
         what, cells, many = "magnitudes", 2 * SIZE_STEPS + 1, len(self.variables)
         if self.ranges is not None:
             what, cells = "grid", FINE_CELLS
         vars(self).update(query=f"{what} of {many} columns", sizes=(cells,) * many)
-
-    def edges(self) -> Vector:
-        """Borders of the cells of signs and sizes, shape (cells + 1,)."""
-        positive = 2.0 ** (LOWEST + 2.0 * np.arange(SIZE_STEPS + 1))
-        return np.concatenate([-positive[::-1], positive])
 
     def integers(self, columns: Mapping[str, RawColumn], keep: Mask) -> Integers:
         """Exact counts over the kept rows of a block, shape (m,)."""
@@ -418,10 +413,6 @@ class SurvivalCounts(Mechanism):
         cell = self.follow.cell(batch.y, event, batch.t)
         counts = np.bincount(cell[batch.complete], minlength=len(self.units))
         return np.asarray(counts.reshape(-1, self.follow.shape[2]) @ self.whole.T, np.int64).ravel()
-
-    def split(self, values: Vector) -> Matrix:
-        """The release, by arm, kind and bin."""
-        return values.reshape(self.follow.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from privcausal.features import basis
-from privcausal.features.rows import Features, Rows
+from privcausal.features.basis import Features
+from privcausal.features.rows import Rows
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Neighbors, Singles, Vector
 from privcausal.vault.batch import Batch
@@ -276,11 +277,12 @@ class SizeHistogram(HistogramQuery, Mechanism):
     edges: Vector
     what: str = "|score|"
 
+    sizes: tuple[int, ...] = field(init=False)
+
     label = "histogram of {self.what}"
 
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        return (len(self.edges),)
+    def __post_init__(self) -> None:
+        vars(self).update(sizes=(len(self.edges),))
 
     def integers(self, batch: Batch) -> Integers:
         size = np.abs(self.target(batch))

@@ -39,10 +39,7 @@ class HistogramQuery(Query):
     vector by at most sqrt(d) in l2, and replacing a row changes it by at most sqrt(2 d).
     """
 
-    @cached_property
-    @abstractmethod
-    def sizes(self) -> tuple[int, ...]:
-        """Number of cells of each histogram."""
+    sizes: tuple[int, ...]  # Number of cells of each histogram
 
     @cached_property
     def units(self) -> Vector:
@@ -507,10 +504,6 @@ class ArmHistogram(HistogramQuery, Mechanism):
         at = np.where(batch.t == self.arm, self.cells, 0) + cell
         counted = batch.complete & ~np.isnan(value)
         return np.bincount(at[counted], minlength=2 * self.cells).astype(np.int64)
-
-    def split(self, values: Vector) -> Matrix:
-        """Counts of the control and of the treated arm, shape (2, cells)."""
-        return values.reshape(2, self.cells)
 
 
 @dataclass(frozen=True, eq=False)
