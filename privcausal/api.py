@@ -11,7 +11,7 @@ from privcausal import accounting, estimators, results
 from privcausal.errors import CapabilityError, named, warn
 from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.planner import Planner, Record
+from privcausal.estimators.planner import Planner
 from privcausal.features.rows import declare_queries
 from privcausal.request.checks import check_spelling
 from privcausal.request.cohorts import cohorts_of
@@ -20,7 +20,7 @@ from privcausal.request.panels import ControlGroup, panel_of
 from privcausal.request.plan import CLUSTER_CORRELATION, Plan, assume
 from privcausal.request.request import COHORTS, Control, Options, Special, Trust, estimands_of
 from privcausal.request.schema import Binary, Schema, with_levels
-from privcausal.results.base import cells_call
+from privcausal.results.base import Record, cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
 from privcausal.run import (
@@ -785,8 +785,7 @@ def from_cells(
     plan = request.plan()
     budget = plan.request.budget
     warn(*accounting.weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, None))
-    name = accounting.run_name("from_cells")
-    vault = open_vault(from_table(table, request.header), plan, ledger, name)
+    vault = open_vault(from_table(table, request.header), plan, ledger, "from_cells")
     estimate = paid(uplift.from_exact)(request, plan, vault)
     record = Record(request, vault.answers, vault.silent)
     call, line = cells_call(request, None), ledger_line(ledger)

@@ -28,7 +28,7 @@ from privcausal.estimators.budget import (
     resolve_domains,
     whole_covariates,
 )
-from privcausal.estimators.planner import LEAST_EPSILON, Planner, Record, RowRequest
+from privcausal.estimators.planner import LEAST_EPSILON, Planner
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
@@ -39,7 +39,7 @@ from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Budget, Clusters, Control, Options, Request, Trust, followed
 from privcausal.request.schema import Interval, Levels, Schema, with_levels
 from privcausal.results import Result
-from privcausal.results.base import written_call
+from privcausal.results.base import Record, RowRequest, written_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.vault import Source, open_vault
 
@@ -223,7 +223,7 @@ def run(
     call, query = written_call(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
-            opened = open_vault(source, plan, ledger, accounting.run_name(query), watch)
+            opened = open_vault(source, plan, ledger, query, watch)
         except accounting.BudgetExhaustedError as refused:
             # If units are protected, their number is public and the number of rows is not.
             rows = size if request.trust.unit is None else None
@@ -247,7 +247,8 @@ def run(
             text += " The ledger was charged for all stages before the first and returns nothing."
         raise error_type(text)
     record = Record(row_request, opened.answers, opened.silent)
-    return with_warnings(result(estimate, record, call, ledger_line(ledger)))
+    line = None if ledger is None else ledger_line(ledger)
+    return with_warnings(result(estimate, record, call, line))
 
 
 def with_warnings(result: ResultT) -> ResultT:

@@ -247,9 +247,9 @@ def _look(
     with vault.open_source(frame) as opened:
         source = vault.typed(opened, request.label_columns)
         check_table(request, source.header)
-        run = accounting.run_name(f"fit.{stage.heading} of {request.formula.text!r}")
+        question = f"fit.{stage.heading} of {request.formula.text!r}"
         published = estimate.kind == "published"
-        handle = vault.open_vault(source, plan, ledger, run, published=published)
+        handle = vault.open_vault(source, plan, ledger, question, published=published)
         handle.set_layout(estimate.schema, designs, ())
         release = handle.release(key, mechanism)
     return plan, release, estimate.kind if handle.real_noise else "none"

@@ -7,7 +7,7 @@ mechanisms, sensitivities, clips, nuisances, and error allowances are the same a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,9 +17,8 @@ from privcausal.accounting import Release
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Undeclared, check_plan, check_rows, resolve_domains
+from privcausal.estimators.budget import Undeclared, check_rows, resolve_domains
 from privcausal.estimators.slopes import late_limits
-from privcausal.estimators.uplift import ADUM, CellRequest
 from privcausal.estimators.words import Estimate, words_of
 from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering
 from privcausal.prices import as_typed
@@ -28,7 +27,7 @@ from privcausal.request.plan import Assumptions, Plan
 from privcausal.request.request import COHORTS, GENERALIZED, Request
 from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Vault, simulate, single_blas_thread
+from privcausal.vault import simulate, single_blas_thread
 
 LEAST_ROWS, MOST_PLANNED_ROWS = 10, 10**9
 
@@ -384,55 +383,3 @@ def _search(
         else:
             below = middle
     return rounded(above)
-
-
-# -- the record of a fit: what was asked, and the releases that answered; both are public ---------
-
-
-@dataclass(frozen=True, eq=False)
-class RowRequest:
-    """The request of a fit.
-
-    `kinds` are the public types of the columns without a declared domain. `integers` are those of
-    them and of those that form cells, which have an integer type.
-    """
-
-    request: Request
-    learner: Learner
-    base: AnyBase
-    kinds: Mapping[str, ColumnKind]
-    integers: tuple[str, ...]
-
-    @classmethod
-    def of(cls, request: Request, learner: Learner, base: AnyBase, header: Header) -> RowRequest:
-        undeclared = [n for n in request.columns if n not in (*request.schema, request.trust.unit)]
-        # Other types decide nothing, and a missing value may change the type of a column.
-        formula = request.formula
-        cells = formula.effect_variables if isinstance(learner, ADUM) else ()
-        integers = tuple(
-            n
-            for n in dict.fromkeys((*undeclared, *cells))
-            if n in header.integers and n not in formula.coded
-        )
-        return cls(request, learner, base, {n: header.kinds[n] for n in undeclared}, integers)
-
-    def planned(self) -> tuple[Plan, Callable[[Vault], Estimate]]:
-        """The plan, after all checks that need no rows, and the fit by the answers of a vault."""
-        header = Header(self.kinds, integers=frozenset(self.integers))
-        schema, undeclared = resolve_domains(self.request, header)
-        plan = self.learner.plan(self.request, self.base, undeclared)
-        check_plan(plan, schema, self.learner.accepted(self.base).functions)
-        return plan, lambda vault: self.learner.fit(plan, vault, schema, undeclared, self.base)
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """From this, a fit can be computed again without rows.
-
-    `answers` holds the releases of each stage, one for each fold. `silent` is True if the noise was
-    zero, in a test.
-    """
-
-    call: RowRequest | CellRequest
-    answers: Mapping[str, tuple[Release, ...]]
-    silent: bool = False

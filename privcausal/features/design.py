@@ -401,31 +401,20 @@ class Design:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def scaled(self, frame: Mapping[str, Vector | Integers], size: int) -> Matrix:
-        """Scaled columns, shape (n, q), from clipped numbers and level codes of the variables.
+    def scaled(
+        self, frame: Mapping[str, Vector | Integers], size: int, out: Matrix | None = None
+    ) -> Matrix:
+        """Scaled columns of values inside their domains, shape (n, q), written to `out`.
 
-        Values that are not finite become NaN.
+        Values that are not finite become NaN. Numbers and levels are looked up, which is many times
+        faster and gives the same bits. Formulaic evaluates the other columns.
         """
-        if not self.columns:
-            return np.zeros((size, 0))
-        values = self._evaluate(frame)
-        out = np.empty((size, len(self.columns)))
-        for j, column in enumerate(self.columns):
-            out[:, j] = column.scale(values[:, j])
-        return out
-
-    def into(self, out: Matrix, frame: Mapping[str, Vector | Integers]) -> Matrix:
-        """Write `scaled` of values inside their domains to `out`.
-
-        Numbers and levels are looked up, which is many times faster and gives the same bits.
-        Formulaic evaluates the other columns.
-        """
+        out = np.empty((size, len(self.columns))) if out is None else out
         values = None if self.plain else self._evaluate(frame)
         for j, column in enumerate(self.columns):
-            if column.kind in ("numeric", "indicator"):
+            if values is None or column.kind in ("numeric", "indicator"):
                 self.fill(j, frame, out[:, j])
             else:
-                assert values is not None
                 out[:, j] = column.scale(values[:, j])
         return out
 

@@ -254,12 +254,9 @@ class Rows:
             lifetime: Lifetime = "rows"
             if self._passing(design):
                 out, lifetime = self.matrix(len(design), np.float64), "pass"
-                values = design.into(out, self.frame)
-            elif self.by_column:
-                out = np.empty((self.size, len(design)), order="F")
-                values = design.into(out, self.frame)
             else:
-                values = design.scaled(self.frame, self.size)
+                out = np.empty((self.size, len(design)), order="F" if self.by_column else "C")
+            values = design.scaled(self.frame, self.size, out)
             self.cache[key] = Cached((design,), values, lifetime)
         return cast(Matrix, self.cache[key].value)
 

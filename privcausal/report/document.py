@@ -179,9 +179,9 @@ def _blocks(
             rows, title, name = check.rows, tables.clean(check.caption), f"{ident}{i}"
             height = 0.3 + 0.3 * sum(rows) + 0.9 * len(rows) if rows else check.height
             words, size = f"{title}: {tables.clean(check.sentence)}", (plots.WIDE, height)
-            below_it, stacked = None if printed else grid, rows if len(rows) > 1 else ()
+            hidden_table, stacked = None if printed else grid, rows if len(rows) > 1 else ()
             picture = plots.drawn_picture(
-                name, f"{check.caption}.", size, check.draw, words, below_it, stacked
+                name, f"{check.caption}.", size, check.draw, words, hidden_table, stacked
             )
             # No caption if it is the title of the plot: once, it is there for screen readers.
             if picture.svg.count(escape(title)) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
@@ -11,12 +11,15 @@ import pandas as pd
 from scipy.stats import norm
 
 from privcausal import estimators
+from privcausal.accounting import Release
 from privcausal.errors import CapabilityError, named
 from privcausal.estimators import bases, slopes
-from privcausal.estimators.planner import Record
+from privcausal.estimators.base import Learner
+from privcausal.estimators.bases import AnyBase
+from privcausal.estimators.budget import check_plan, resolve_domains
 from privcausal.estimators.published import PublishedADUM, PublishedDPCATE, PublishedTM
-from privcausal.estimators.uplift import CellRequest
-from privcausal.estimators.words import complete_alert, listed
+from privcausal.estimators.uplift import ADUM, CellRequest
+from privcausal.estimators.words import Estimate, complete_alert, listed
 from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
@@ -24,11 +27,73 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.formula import ATE_TERM, ResultTerm
 from privcausal.request.panels import Staggered
+from privcausal.request.plan import Plan
 from privcausal.request.request import COHORTS, GENERALIZED, Request
-from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
+from privcausal.request.schema import (
+    Binary,
+    ColumnKind,
+    Header,
+    Interval,
+    Levels,
+    Schema,
+    Transformed,
+)
 from privcausal.results import frames
 from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame, Mask
+from privcausal.vault import Vault
+
+# -- the record of a fit: what was asked, and the releases that answered; both are public ---------
+
+
+@dataclass(frozen=True, eq=False)
+class RowRequest:
+    """The request of a fit.
+
+    `kinds` are the public types of the columns without a declared domain. `integers` are those of
+    them and of those that form cells, which have an integer type.
+    """
+
+    request: Request
+    learner: Learner
+    base: AnyBase
+    kinds: Mapping[str, ColumnKind]
+    integers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, request: Request, learner: Learner, base: AnyBase, header: Header) -> RowRequest:
+        undeclared = [n for n in request.columns if n not in (*request.schema, request.trust.unit)]
+        # Other types decide nothing, and a missing value may change the type of a column.
+        formula = request.formula
+        cells = formula.effect_variables if isinstance(learner, ADUM) else ()
+        integers = tuple(
+            n
+            for n in dict.fromkeys((*undeclared, *cells))
+            if n in header.integers and n not in formula.coded
+        )
+        return cls(request, learner, base, {n: header.kinds[n] for n in undeclared}, integers)
+
+    def planned(self) -> tuple[Plan, Callable[[Vault], Estimate]]:
+        """The plan, after all checks that need no rows, and the fit by the answers of a vault."""
+        header = Header(self.kinds, integers=frozenset(self.integers))
+        schema, undeclared = resolve_domains(self.request, header)
+        plan = self.learner.plan(self.request, self.base, undeclared)
+        check_plan(plan, schema, self.learner.accepted(self.base).functions)
+        return plan, lambda vault: self.learner.fit(plan, vault, schema, undeclared, self.base)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """From this, a fit can be computed again without rows.
+
+    `answers` holds the releases of each stage, one for each fold. `silent` is True if the noise was
+    zero, in a test.
+    """
+
+    call: RowRequest | CellRequest
+    answers: Mapping[str, tuple[Release, ...]]
+    silent: bool = False
+
 
 # The call that reproduces a fit, written from its request.
 
@@ -182,8 +247,8 @@ class NuisanceFunction:
 
     @named
     def __call__(self, newdata: Frame) -> pd.Series[float]:
-        design, known = self.result.estimate.design, self.result._propensity
-        rows, present, index = read_points(design, design.variables, newdata, known)
+        design, propensity = self.result.estimate.design, self.result._propensity
+        rows, present, index = read_points(design, design.variables, newdata, propensity)
         warn_beyond(design, newdata)
         values = np.where(present, self.function(rows), np.nan)
         return pd.Series(values, index=index, name=self.name)

@@ -311,7 +311,7 @@ class Result(exchange.Exchange):
 
     @property
     def _kinds(self) -> tuple[str, ...]:
-        """Kinds of plots that the fit can draw, its default first."""
+        """Kinds of plots that this fit can draw, its default first; all of its class `_plots`."""
         return self._plots
 
     def _drawn(self, kind: str, alpha: float, labels: tables.Labels) -> Drawn:
@@ -321,8 +321,8 @@ class Result(exchange.Exchange):
         request, groups = self.plan.request, kind == "gate"
         skip = self._lead if request.regression and not groups else 0  # the intercept
         numbers = self._table(alpha, groups=groups).drop(columns="p_value").iloc[skip:]
-        effects_shown = self._effects(alpha, groups=groups).iloc[skip:]
-        frame = effects_shown.rename(index=lambda term: tables.relabelled(str(term), labels))
+        frame = self._effects(alpha, groups=groups).iloc[skip:]
+        frame = frame.rename(index=lambda term: tables.relabelled(str(term), labels))
         outcome = survival.measured(request) or outcome_name(request, self.estimate.schema)
         words = words_of(request)
         axis = f"{words.axis} of " if isinstance(words, Linked) else ""
@@ -610,10 +610,8 @@ class RegressionResult(Result):
             if isinstance(domain, Interval):
                 points[name] = (domain.lo + domain.hi) / 2
                 if not column:
-                    column, points[name] = (
-                        name,
-                        np.linspace(domain.lo, domain.hi, frames.CURVE_GRID),
-                    )
+                    column = name
+                    points[name] = np.linspace(domain.lo, domain.hi, frames.CURVE_GRID)
             elif domain.labels:
                 points[name] = domain.labels[0]
         line = self.predict(pd.DataFrame(points).set_index(column, drop=False), alpha)

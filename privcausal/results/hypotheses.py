@@ -493,8 +493,8 @@ class Tested(ReleasedFit):
         if use_f:
             test = ContrastResults(F=statistic / rank, df_num=rank, df_denom=degrees)
         else:
-            law_words: dict[str, Any] = {"distribution": "chi2", "distargs": (rank,)}
-            test = ContrastResults(chi2=statistic, df_denom=rank, statistic=statistic, **law_words)
+            chi2_law: dict[str, Any] = {"distribution": "chi2", "distargs": (rank,)}
+            test = ContrastResults(chi2=statistic, df_denom=rank, statistic=statistic, **chi2_law)
         test.pvalue = np.float64(p)  # a NumPy scalar, as in statsmodels
         return test
 

@@ -23,7 +23,6 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, DataError, write
 from privcausal.estimators import PRINTED, EffectLearner, bases, for_average, learner_kinds
-from privcausal.estimators.planner import Record, RowRequest
 from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import Estimate
 from privcausal.features.rows import Rows
@@ -35,6 +34,7 @@ from privcausal.request.partition import Tabulated
 from privcausal.request.plan import Plan
 from privcausal.request.request import Budget, Clusters, Queries, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
+from privcausal.results.base import Record, RowRequest
 from privcausal.typing import Vector
 from privcausal.vault import Replay, single_blas_thread
 

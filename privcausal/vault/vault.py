@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
-from privcausal.accounting import Ledger
+from privcausal.accounting import Ledger, run_name
 from privcausal.accounting.price import Release
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError
 from privcausal.features.design import Design
@@ -51,7 +51,7 @@ def open_vault(
     source: admission.Source,
     plan: Plan,
     ledger: Ledger | None,
-    run: str,
+    question: str,
     watch: passes.Watch | None = None,
     *,
     published: bool = False,
@@ -62,6 +62,8 @@ def open_vault(
 
     Parameters
     ----------
+    question : str
+        The public question that the ledger records.
     watch : callable, optional
         Progress callback. It receives each stage and the share of the stage that is done.
     published : bool
@@ -91,7 +93,7 @@ def open_vault(
             )
         exit_ = Exit(plan, source_of_noise)
         charges = [exit_.charge(stage, stage.query, "planned") for stage in plan.stages]
-        ledger.charge(run, charges, published=paper or published)
+        ledger.charge(run_name(question), charges, published=paper or published)
     if plan.request.trust.panel is not None:
         source = admission.Source(admission.changes(source.rows, plan.request))
     return Vault(source, plan, source_of_noise, watch)

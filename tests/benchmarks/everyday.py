@@ -44,7 +44,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 import privcausal as pc
-from privcausal.estimators import nuisances
+from privcausal.estimators import averages, nuisances
 from privcausal.estimators.nuisances import CURVES
 from privcausal.inference.priors import PRIORS
 from privcausal.testing import recorded
@@ -197,11 +197,12 @@ def beside(rows: pd.DataFrame, other: pd.DataFrame) -> str:
 def spreads(options: argparse.Namespace, n: int = 30_000, eps: float = 500.0) -> pd.DataFrame:
     """By law, the sizes of the parts of both nuisances."""
     found: dict[str, dict[str, float]] = {}
-    original = nuisances._remainder
+    original = averages.remainder
 
-    def kept(state: Any, part: Any, *rest: Any) -> Any:
+    def kept(state: Any, parts: Any, *rest: Any) -> Any:
+        part = parts[0]
         if part.pair is None or part.beyond is None or one.name in found:
-            return original(state, part, *rest)
+            return original(state, parts, *rest)
         (psi, joint), order = part.beyond, state.features.order
         weight = nuisances.remainder_weight(state, state.features, part.e)
         e, b = (slopes * part.pair.shared for slopes in part.pair.slopes)
@@ -222,10 +223,10 @@ def spreads(options: argparse.Namespace, n: int = 30_000, eps: float = 500.0) ->
             ]
             row[what] = float(np.sqrt(np.mean(np.square(shares))))
         found[one.name] = row
-        return original(state, part, *rest)
+        return original(state, parts, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nuisances, "_remainder", kept)
+        patch.setattr(averages, "remainder", kept)
         for block in options.laws:
             for name in laws.names(block, options.half, options.random):
                 one = laws.law(block, name, options.half)

@@ -510,11 +510,11 @@ LEDGER = (
     ),
     Mutant(
         "a fit is charged when it is done (refund on error)", "vault.vault:open_vault",
-        "        ledger.charge(run, charges, published=paper or published)\n"
+        "        ledger.charge(run_name(question), charges, published=paper or published)\n"
         "    if plan",
         "        pass\n    Vault(source, plan, source_of_noise, watch)\n"
         "    if ledger is not None:\n"
-        "        ledger.charge(run, charges)\n"
+        "        ledger.charge(run_name(question), charges)\n"
         "    if plan", "mutants/test_killers.py::test_fits_are_charged_before_rows_are_read",
     ),
     Mutant(

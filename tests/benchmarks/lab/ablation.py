@@ -41,7 +41,7 @@ import privcausal as pc
 from privcausal.estimators import averages, bases, meta, nuisances, private
 from privcausal.estimators import first_stages as state
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import average, mixture
+from privcausal.inference.regression import mixture
 from privcausal.testing import seeded_noise
 
 FIRST = 1000
@@ -90,8 +90,8 @@ def one_release() -> Iterator[None]:
         yield
 
 
-def conditional(*kept: str) -> Without:
-    """The effect's prior with some of its structures alone."""
+def conditional(kept: str) -> Without:
+    """The effect's prior with one of its structures alone."""
 
     def prior(self: Any, moments: Any, features: Any, intercept: float, size: float) -> Any:
         scale = PRIORS.effect_terms * size
@@ -101,7 +101,7 @@ def conditional(*kept: str) -> Without:
             "constant": lambda: bases._near_constant(moments, features, intercept, size),
             "mixture": lambda: mixture(moments, law),
         }
-        return average([made[name]() for name in kept])
+        return made[kept]()
 
     return lambda: patch.object(bases.Gam, "conditional", prior)
 
@@ -131,7 +131,7 @@ BOTH: dict[str, Without] = {
     "interactions": lambda: base(interactions=False),
     "curved products": lambda: priors(curved_columns=0),
     "both nuisances together": lambda: priors(correlations=(0.0,)),
-    "Gram matrix shrunk": lambda: patch.object(state, "shrunken", noisy_gram),
+    "Gram matrix shrunk": lambda: patch.object(nuisances.population, "shrunken", noisy_gram),
     "copula": lambda: patch.object(state, "correlated", lambda population, *_: population),
     "curves": lambda: base(functions=1),
 }
