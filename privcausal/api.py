@@ -12,13 +12,22 @@ from privcausal.errors import CapabilityError, named, warn
 from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner
-from privcausal.features.rows import declare_queries
+from privcausal.features.design import declare_queries
 from privcausal.request.checks import check_spelling
 from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import ControlGroup, panel_of
-from privcausal.request.plan import CLUSTER_CORRELATION, Plan, assume
-from privcausal.request.request import COHORTS, Control, Options, Special, Trust, estimands_of
+from privcausal.request.request import (
+    CLUSTER_CORRELATION,
+    COHORTS,
+    Control,
+    Options,
+    Plan,
+    Special,
+    Trust,
+    assume,
+    estimands_of,
+)
 from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results.base import Record, cells_call
 from privcausal.results.guarantee import ledger_line

@@ -32,7 +32,7 @@ from privcausal.estimators.published import (
     PublishedTM,
     Second,
 )
-from privcausal.features.rows import declare_queries
+from privcausal.features.design import declare_queries
 from privcausal.request.request import LEAST_PROPENSITY, BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict

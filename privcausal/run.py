@@ -35,8 +35,17 @@ from privcausal.report import tables
 from privcausal.request import checks
 from privcausal.request.checks import first_names
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import Plan, assume
-from privcausal.request.request import Budget, Clusters, Control, Options, Request, Trust, followed
+from privcausal.request.request import (
+    Budget,
+    Clusters,
+    Control,
+    Options,
+    Plan,
+    Request,
+    Trust,
+    assume,
+    followed,
+)
 from privcausal.request.schema import Interval, Levels, Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.base import Record, RowRequest, written_call

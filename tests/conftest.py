@@ -152,7 +152,7 @@ PASSES = ("BATCH", "KEEP_HELD", "KEEP_ROWS", "KEEP_VALUES", "THREADS")
 LIMITS = dict.fromkeys(PASSES, "vault.passes") | {
     "SAFE_BLOCKS": "vault.exit",
     "STREAM": "vault.sources.stored",
-    "LARGEST_RELEASE": "request.plan",
+    "LARGEST_RELEASE": "request.request",
     "LARGEST": "results.stored",
     "MOST_ENTRIES": "features.design",
     "FINEST": "accounting.price",

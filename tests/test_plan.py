@@ -25,8 +25,7 @@ from privcausal.estimators import Private, base_of
 from privcausal.estimators.planner import Planner, up
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import Assumptions, assume
-from privcausal.request.request import Budget, Request
+from privcausal.request.request import Assumptions, Budget, Request, assume
 from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise
 from privcausal.vault import simulate, simulation

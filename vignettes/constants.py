@@ -22,8 +22,7 @@ from privcausal.estimators import averages, base, boosting, dpcate, published
 from privcausal.estimators.budget import Step
 from privcausal.inference.priors import PRIORS
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import StageKey
-from privcausal.request.request import Budget, Request
+from privcausal.request.request import Budget, Request, StageKey
 from privcausal.request.schema import Schema
 
 STEPS: dict[str, tuple[Step, ...]] = {
@@ -66,7 +65,7 @@ inference.ranges:TAILS
 inference.regression:FIXED_POINT_ROUNDS
 inference.regression:FAR_VARIANCE, FAR_NOISE
 inference.regression:TRIED
-features.basis:PRODUCT_SDS
+features.functions:PRODUCT_SDS
 estimators.nuisances:CURVES
 estimators.nuisances:ADDITIVE
 inference.cuts:SHAPE_OCTAVES
@@ -113,8 +112,8 @@ inference.cuts:SCALE_CELLS
 inference.cuts:CORE_CELLS, LEAST_CELLS
 vault.queries.sums:ADDED_SQUARES
 vault.queries.sums:MASS_COST
-inference.averages:FEW_SDS
-inference.averages:FAR_BOUND
+inference.effects:FEW_SDS
+inference.effects:FAR_BOUND
 inference.cuts:LEAST_KEPT
 """
 """Modules with the names of constants, one row of the table each."""

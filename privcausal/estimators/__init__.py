@@ -13,6 +13,7 @@ from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
 from privcausal.estimators.difference import DifferenceInMeans, EventStudy
 from privcausal.estimators.dpcate import DPCATE
+from privcausal.estimators.estimands import Description, Estimate
 from privcausal.estimators.meta import DR, Auto, R, S, T, X
 from privcausal.estimators.private import Private
 from privcausal.estimators.published import Published, PublishedADUM, PublishedDPCATE, PublishedTM
@@ -21,7 +22,6 @@ from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
 from privcausal.estimators.survival import CENSORING, SURVIVAL_METHODS
 from privcausal.estimators.two_stage import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
 from privcausal.estimators.uplift import ADUM, TM
-from privcausal.estimators.words import Description, Estimate
 from privcausal.request.request import AVERAGES, COHORTS, Request
 
 LEARNERS: dict[str, EffectLearner] = {

@@ -29,19 +29,24 @@ from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import Folds, by_fold, limited, remainder
 from privcausal.features import functions
+from privcausal.features.design import Rows
 from privcausal.features.functions import Constant, Function, LinearFunction, Triples
-from privcausal.features.rows import Rows
-from privcausal.inference import averages as estimates
 from privcausal.inference import cuts as cuts_of
-from privcausal.inference.averages import AverageEstimate, Reading, raised, with_design_effect
+from privcausal.inference import effects as estimates
 from privcausal.inference.cuts import Cut, score_cut
-from privcausal.inference.effects import Effect
+from privcausal.inference.effects import (
+    AverageEstimate,
+    Effect,
+    Reading,
+    raised,
+    with_design_effect,
+)
 from privcausal.inference.population import LARGEST_USUAL
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import outcome_edges
 from privcausal.inference.regression import Remainder
 from privcausal.request.formula import ATE_TERM, ResultTerm, partitions
-from privcausal.request.plan import StageKey
+from privcausal.request.request import StageKey
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import ClusterSquares, CutScore, Influence, Outcome, ScoreVector, Transform

@@ -13,7 +13,7 @@ import numpy as np
 from privcausal import accounting
 from privcausal.errors import CapabilityError
 from privcausal.estimators import averages as averages_of
-from privcausal.estimators import budget, first_stages, words
+from privcausal.estimators import budget, estimands, first_stages
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
     STAGES,
@@ -28,12 +28,10 @@ from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS
 from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.features.functions import Triples
-from privcausal.inference.averages import USUAL_Z, AverageEstimate
-from privcausal.inference.effects import Effect
+from privcausal.inference.effects import USUAL_Z, AverageEstimate, Effect
 from privcausal.inference.regression import Remainder
 from privcausal.request.formula import ATE_TERM, ResultTerm
-from privcausal.request.plan import Plan
-from privcausal.request.request import Request
+from privcausal.request.request import Plan, Request
 from privcausal.request.schema import Schema
 from privcausal.vault import Vault
 
@@ -63,7 +61,7 @@ class Learner(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str] = ""
-    bands: ClassVar[str] = words.BANDS
+    bands: ClassVar[str] = estimands.BANDS
     whole: ClassVar[str] = ""
     shares: ClassVar[Mapping[str, float]] = budget.TOP
     steps: ClassVar[tuple[Step, ...]] = ()
@@ -78,7 +76,7 @@ class Learner(ABC):
         return budget.stage_weights(self.steps_on(base), request, base)
 
     @abstractmethod
-    def run(self, fit: first_stages.Fit) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> estimands.Estimate:
         """Release the stages of the plan, in the order that the learner needs, and estimate."""
 
     def accepted(self, base: AnyBase) -> PrivateBase:
@@ -117,24 +115,24 @@ class Learner(ABC):
 
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: budget.Undeclared, base: AnyBase
-    ) -> words.Estimate:
+    ) -> estimands.Estimate:
         """Run the plan: the only call of a learner that sees the vault."""
         accepted = self.accepted(base)
         steps = self.steps_on(accepted)
         return self.run(first_stages.Fit(plan, vault, schema, undeclared, accepted, base, steps))
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         """Description of a fit by this learner, for results."""
         title = cls.title or estimate.plan.learner
         method = cls.method(title, estimate.plan)
-        return words.adjusted(estimate, title=title, method=method, bands=cls.bands)
+        return estimands.adjusted(estimate, title=title, method=method, bands=cls.bands)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
         """A paragraph on how the effect was computed."""
         the = "the " if "learner" in title else ""
-        return f"The estimator was {the}{title} with base {plan.base!r}. {words.SUMS}"
+        return f"The estimator was {the}{title} with base {plan.base!r}. {estimands.SUMS}"
 
 
 class EffectLearner(Learner):
@@ -198,7 +196,7 @@ class CateLearner(EffectLearner):
         left = sum(self.shares.values()) - sum(shares.values())
         return shares | {"average": shares["average"] + left}
 
-    def run(self, fit: first_stages.Fit) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> estimands.Estimate:
         # a best linear projection would need weighted products of its columns
         linear = fit.request.weights is None
         state = first_stages.prepare(fit, linear_terms=linear)
@@ -247,7 +245,7 @@ class EffectFit(NamedTuple):
     state: first_stages.FitState
     effect: Effect
     nuisances: Triples  # One per fold, or one for all rows
-    reported: words.Nuisances
+    reported: estimands.Nuisances
     # Distribution of the bias of an average from nuisance errors. If propensity and mean outcome
     # were learned together, it is only the part beyond the distribution that `partials` gives.
     remainder: Remainder
@@ -279,9 +277,9 @@ class Recipe(NamedTuple):
     learn: Callable[[first_stages.FitState], EffectFit]
 
 
-def reported_nuisances(partials: Folds, nuisances: Triples) -> words.Nuisances:
+def reported_nuisances(partials: Folds, nuisances: Triples) -> estimands.Nuisances:
     """Nuisances as functions of new data; under cross-fitting, the mean over the folds."""
-    return words.Nuisances(
+    return estimands.Nuisances(
         nu.mixed(part.e for part in partials),
         nu.mixed(part.eta for part in partials),
         nu.mixed(triple.mu0 for triple in nuisances),
@@ -292,15 +290,17 @@ def reported_nuisances(partials: Folds, nuisances: Triples) -> words.Nuisances:
 def finish(
     state: first_stages.FitState,
     effect: Effect | None,
-    nuisances: words.Nuisances | None,
+    nuisances: estimands.Nuisances | None,
     estimate: AverageEstimate | None,
     notes: tuple[str, ...] = (),
-) -> words.Estimate:
+) -> estimands.Estimate:
     """The fit, with alerts and notes on its averages, overlap, and covariates."""
     alerts, request = state.alerts, state.request
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
     if request.formula.terms and not state.design.columns:
-        alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
+        alerts["covariates"] = COVARIATES_ALERT.format(
+            names=estimands.listed(state.design.variables)
+        )
     if estimate is not None:
         doubts, more = average_doubts(estimate)
         alerts |= doubts

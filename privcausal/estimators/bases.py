@@ -17,7 +17,7 @@ import numpy as np
 
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import CapabilityError, is_number, named
-from privcausal.features.basis import FeatureMap
+from privcausal.features.functions import FeatureMap
 from privcausal.inference import regression
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS

@@ -21,17 +21,22 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, reported_nuisances
 from privcausal.estimators.bases import DPEBM
 from privcausal.estimators.budget import Step
+from privcausal.estimators.estimands import Nuisances
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
-from privcausal.estimators.words import Nuisances
 from privcausal.features import functions
-from privcausal.features.basis import FeatureMap
-from privcausal.features.functions import Constant, Extended, NuisanceTriple, Steps, Triples
+from privcausal.features.functions import (
+    Constant,
+    Extended,
+    FeatureMap,
+    NuisanceTriple,
+    Steps,
+    Triples,
+)
 from privcausal.inference import cuts
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Posterior, Remainder, mixture_law, unrelated
-from privcausal.request.plan import StageKey
-from privcausal.request.request import FOLDS, LEAST_PROPENSITY
+from privcausal.request.request import FOLDS, LEAST_PROPENSITY, StageKey
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import (
     ArmHistogram,

@@ -13,17 +13,23 @@ from privcausal import accounting
 from privcausal.accounting.price import exact
 from privcausal.errors import BudgetError, CapabilityError, FormulaError, SchemaError
 from privcausal.estimators.bases import PrivateBase
-from privcausal.features.design import design_of
-from privcausal.features.rows import read_queries, warn_beyond
-from privcausal.inference.averages import FEW_SDS
+from privcausal.features.design import design_of, read_queries, warn_beyond
+from privcausal.inference.effects import FEW_SDS
 from privcausal.inference.ranges import COARSE_STANDS_OUT, ROOM, USUAL_SHARE
 from privcausal.prices import DELTA_DIGITS, at_most
-from privcausal.request import plan
 from privcausal.request.checks import check_domains
 from privcausal.request.formula import group_columns, quoted
 from privcausal.request.panels import Staggered
-from privcausal.request.plan import Stage
-from privcausal.request.request import OVER_ROWS, RATIOS, Request
+from privcausal.request.request import (
+    OVER_ROWS,
+    RATIOS,
+    Plan,
+    Request,
+    Stage,
+    StageKey,
+    divide,
+    portions,
+)
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
 from privcausal.typing import Vector
 
@@ -60,14 +66,14 @@ LABELS_DELTA = 0.1
 """Part of delta for labels found by threshold; the other stages lose almost no rho."""
 
 # The stages that a plan itself must know. All others stand where they are released.
-MAGNITUDES, GRID = plan.StageKey("bounds", "magnitudes"), plan.StageKey("bounds", "grid")
-ROW_WEIGHTS = plan.StageKey("nuisance", "survey weights")
-GRAM = plan.StageKey("nuisance", "moments")
+MAGNITUDES, GRID = StageKey("bounds", "magnitudes"), StageKey("bounds", "grid")
+ROW_WEIGHTS = StageKey("nuisance", "survey weights")
+GRAM = StageKey("nuisance", "moments")
 
 
-def levels(column: str) -> plan.StageKey:
+def levels(column: str) -> StageKey:
     """The stage of an undeclared column's labels."""
-    return plan.StageKey("bounds", f"levels of {column}")
+    return StageKey("bounds", f"levels of {column}")
 
 
 LEAST_PART = 20
@@ -82,7 +88,7 @@ class Step(NamedTuple):
     """A release in a learner's list of steps. The page of constants gives reasons of weights."""
 
     # The stage, or the stages of a request, such as one for each arm
-    key: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]]
+    key: StageKey | Callable[[Request], Sequence[StageKey]]
     # The weight inside the group of the stage, or the weight for a request
     weight: float | Callable[[Request], float]
     # Conditions of request and base (`conditions`), all of which must hold; "not " negates one
@@ -91,7 +97,7 @@ class Step(NamedTuple):
     borders: Borders | None = None
 
 
-Weights = dict[plan.StageKey, float]
+Weights = dict[StageKey, float]
 """The planned stages in order, with their weights inside their groups."""
 
 
@@ -106,7 +112,7 @@ def stage_weights(steps: Sequence[Step], request: Request, base: PrivateBase) ->
     holds = conditions(request, base)
     for step in steps:
         if all(holds[c.removeprefix("not ")] != c.startswith("not ") for c in step.when):
-            keys = [step.key] if isinstance(step.key, plan.StageKey) else step.key(request)
+            keys = [step.key] if isinstance(step.key, StageKey) else step.key(request)
             weight = step.weight(request) if callable(step.weight) else step.weight
             weights |= dict.fromkeys(keys, weight / math.sqrt(len(keys)))
     return weights
@@ -322,7 +328,7 @@ MOST_COLUMNS = 1000
 """Maximum number of columns; the noise of a wider Gram would take minutes and gigabytes."""
 
 
-def check_plan(fit: plan.Plan, schema: Schema, functions: int) -> None:
+def check_plan(fit: Plan, schema: Schema, functions: int) -> None:
     """Refuse a kind of covariance that no release serves, and a Gram with too many columns."""
     kind = fit.request.cov_type
     if kind != "nonrobust" and not any("squared" in stage.query for stage in fit.stages):
@@ -408,8 +414,8 @@ def make_plan(
     weights: Weights,
     top: Mapping[str, float],
     undeclared: Undeclared,
-    failing: Mapping[plan.StageKey, int] | None = None,
-) -> plan.Plan:
+    failing: Mapping[StageKey, int] | None = None,
+) -> Plan:
     """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows.
 
     `failing` holds, in pico-delta, the probability that the proof of a stage fails if the number of
@@ -436,7 +442,7 @@ def make_plan(
     total = accounting.rho_of(budget.epsilon, accounting.delta_after(budget.delta, spent), gdp=True)
     groups = list(dict.fromkeys(key.group for key in weights))
     defaults = {g: top[g] for g in groups} | ({"bounds": top["bounds"]} if undeclared else {})
-    shares = plan.divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
+    shares = divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
     stages: list[Stage] = []
     if undeclared:  # labels of text columns, then bounds of numbers
         columns = len(undeclared.numbers)
@@ -463,17 +469,17 @@ def make_plan(
             replace(stage, rows=0.5, part="nuisance" if key.group == "nuisance" else "effect")
             for key, stage in halves
         ]
-    return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
+    return Plan(request, learner, base, tuple(stages), total, gdp=True)
 
 
-def noise_sd(fit: plan.Plan, stage: plan.StageKey, change: float, unit: float = 1.0) -> float:
+def noise_sd(fit: Plan, stage: StageKey, change: float, unit: float = 1.0) -> float:
     """Noise sd of a sum at the stage's budget, if one row changes the sum by `change` units."""
     largest = change * fit.request.trust.max_rows * unit
     return float(largest / np.sqrt(2 * fit.stage(stage).rho / accounting.PICO))
 
 
 def check_rows(
-    fit: plan.Plan, undeclared: Undeclared, size: int | None, counted: tuple[float, int]
+    fit: Plan, undeclared: Undeclared, size: int | None, counted: tuple[float, int]
 ) -> None:
     """Refuse a fit that noise would hide with this public number of rows or units.
 
@@ -520,7 +526,7 @@ def check_rows(
         )
 
 
-def _enough(fit: plan.Plan, size: int, needed: float, kind: str) -> str:
+def _enough(fit: Plan, size: int, needed: float, kind: str) -> str:
     """The number of rows or units, or the epsilon, that would do."""
     eps, delta = fit.request.budget.epsilon, fit.request.budget.delta
 
@@ -544,14 +550,14 @@ def divided(weights: Weights, shares: Mapping[str, float]) -> Weights:
     return {key: shares[key.group] * w / whole[key.group] for key, w in weights.items()}
 
 
-def _sequential(parts: Weights, total: int, deltas: Mapping[plan.StageKey, int]) -> list[Stage]:
+def _sequential(parts: Weights, total: int, deltas: Mapping[StageKey, int]) -> list[Stage]:
     """Every stage reads all rows (or every fold) and has its share of rho."""
-    amounts = plan.portions(total, list(parts.values()))
+    amounts = portions(total, list(parts.values()))
     pairs = zip(parts, amounts, strict=True)
     return [Stage(key, amount, delta=deltas.get(key, 0)) for key, amount in pairs]
 
 
-def _parallel(parts: Weights, total: int, deltas: Mapping[plan.StageKey, int]) -> list[Stage]:
+def _parallel(parts: Weights, total: int, deltas: Mapping[StageKey, int]) -> list[Stage]:
     """Two disjoint halves of the rows, each with all of rho: together they cost rho once.
 
     The stages of the second half are charged zero, because the first half has already paid the same

@@ -16,9 +16,9 @@ import numpy as np
 from privcausal import accounting, vault
 from privcausal.accounting.price import check_epsilon, exact, rho_of
 from privcausal.errors import CapabilityError, LedgerError
+from privcausal.estimators.estimands import Estimate
 from privcausal.estimators.first_stages import outcome_of
 from privcausal.estimators.uplift import cell_totals
-from privcausal.estimators.words import Estimate
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, Function, Ranks
 from privcausal.inference.cells import CellEffect, Curve, curves
@@ -26,8 +26,7 @@ from privcausal.inference.effects import Answers
 from privcausal.inference.population import uniform_population
 from privcausal.request.checks import check_table
 from privcausal.request.partition import Partition
-from privcausal.request.plan import Plan, Stage, StageKey
-from privcausal.request.request import Budget
+from privcausal.request.request import Budget, Plan, Stage, StageKey
 from privcausal.request.schema import Interval
 from privcausal.typing import Frame, Kind, Matrix, Vector
 

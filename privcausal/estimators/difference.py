@@ -15,7 +15,7 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.errors import CapabilityError
-from privcausal.estimators import bases, budget, words
+from privcausal.estimators import bases, budget, estimands
 from privcausal.estimators.averages import CLUSTER_STEP, ClusterScore, row_sizes, with_dependence
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Step
@@ -24,7 +24,8 @@ from privcausal.estimators.first_stages import Fit
 from privcausal.estimators.survival import SURVIVAL_STEP, with_survival_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
-from privcausal.inference.averages import (
+from privcausal.inference.cuts import Cut, Extremes, score_cut, trial_window
+from privcausal.inference.effects import (
     FEW_SDS,
     AverageEstimate,
     Noisy,
@@ -34,7 +35,6 @@ from privcausal.inference.averages import (
     reconciling,
     upheld,
 )
-from privcausal.inference.cuts import Cut, Extremes, score_cut, trial_window
 from privcausal.inference.population import Population
 from privcausal.inference.ranges import Window, heights
 from privcausal.inference.regression import positive_part, signal_share
@@ -48,8 +48,7 @@ from privcausal.request.formula import (
     resolve_groups,
 )
 from privcausal.request.panels import Staggered
-from privcausal.request.plan import Plan, StageKey, check_release
-from privcausal.request.request import Request
+from privcausal.request.request import Plan, Request, StageKey, check_release
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Mask, Matrix, Vector
 
@@ -238,7 +237,7 @@ class DifferenceInMeans(Learner):
             weights.pop(WINDOW, None)  # two values have no range
         return budget.make_plan(request, self.name, "none", weights, self.shares, undeclared)
 
-    def run(self, fit: Fit) -> words.Estimate:
+    def run(self, fit: Fit) -> estimands.Estimate:
         fit.estimate_bounds()
         request, schema = fit.request, fit.schema
         groups = resolve_groups(request.groups, schema)
@@ -288,18 +287,18 @@ class DifferenceInMeans(Learner):
         return fit.finished(Design((), schema, full_rank=True), population, averages=estimate)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         request = estimate.plan.request
-        text, trial = words.words_of(request), request.trust.panel is None
-        ratio = (words.RATIO,) if request.ratios else ()
+        text, trial = estimands.words_of(request), request.trust.panel is None
+        ratio = (estimands.RATIO,) if request.ratios else ()
         tilted = any(isinstance(ESTIMANDS[name], Tilted) for name in request.averages)
         same = (SAME_NOTE,) if tilted else ()
-        assumed = (words.RANDOMISED,) if trial else text.identified
-        return words.Description(
+        assumed = (estimands.RANDOMISED,) if trial else text.identified
+        return estimands.Description(
             title=cls.title,
-            reading=(words.BY_LOT, *same) if trial else (text.reading,),
+            reading=(estimands.BY_LOT, *same) if trial else (text.reading,),
             rows=(("Nuisance models", "none"), ("Propensity", "one for all rows")),
-            assumptions=(*assumed, words.NO_INTERFERENCE, words.BOUNDED),
+            assumptions=(*assumed, estimands.NO_INTERFERENCE, estimands.BOUNDED),
             methods=(*text.methods, *DIFFERENCE_METHODS, *ratio),
             adjusts=False,
         )
@@ -338,13 +337,13 @@ SAME_NOTE = (
 )
 
 DIFFERENCE_METHODS = (
-    f"Difference in means between the treatment arms. {words.SUMS}",
+    f"Difference in means between the treatment arms. {estimands.SUMS}",
     "The mean of each arm is a ratio of noisy sums. Standard errors combine Welch's sampling "
     "variance (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
     "histogram of the outcome showed that its bounds are wide, outcomes were clipped to a narrower "
     "interval; confidence intervals and p-values allow for the bias that this can cause "
     "(Armstrong and Kolesár 2018).",
-    words.MISSING,
+    estimands.MISSING,
 )
 
 
@@ -514,7 +513,7 @@ class EventStudy(Learner):
         change = sums.sensitivity(sums.neighbors)
         return budget.noise_sd(plan, COHORT_SUMS, change, unit), len(labels[0])
 
-    def run(self, fit: Fit) -> words.Estimate:
+    def run(self, fit: Fit) -> estimands.Estimate:
         request, schema = fit.request, fit.schema
         fit.vault.set_layout(schema, (), ())
         sums, labels = _cohort_sums(request, schema)
@@ -542,22 +541,22 @@ class EventStudy(Learner):
         effects, bias = comparisons(request), cut.bias * rows
         estimate = estimate_cohorts(effects, labels, path, square, seen, size.contrasts, bias)
         if not seen.all():
-            names = words.listed([labels[0][k] for k in np.flatnonzero(~seen)])
+            names = estimands.listed([labels[0][k] for k in np.flatnonzero(~seen)])
             fit.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
         return fit.finished(Design((), schema, full_rank=True), averages=estimate)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
-        text, panel = words.words_of(estimate.plan.request), estimate.plan.request.trust.panel
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
+        text, panel = estimands.words_of(estimate.plan.request), estimate.plan.request.trust.panel
         assert isinstance(panel, Staggered)
         labels, periods = labels_of(estimate.schema, panel)
         never = next((f"{panel.cohort} = {x}" for x in labels if x not in periods), "none declared")
-        return words.Description(
+        return estimands.Description(
             title=cls.title,
             reading=(text.reading,),
             rows=(("Controls", panel.control_group), ("Never treated", never)),
-            assumptions=(*text.identified, words.NO_INTERFERENCE, words.BOUNDED),
-            methods=(*text.methods, words.SUMS, COHORT_METHOD),
+            assumptions=(*text.identified, estimands.NO_INTERFERENCE, estimands.BOUNDED),
+            methods=(*text.methods, estimands.SUMS, COHORT_METHOD),
             adjusts=False,
         )
 

@@ -17,14 +17,11 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, reported_nuisances
 from privcausal.estimators.budget import Step
 from privcausal.features import functions
-from privcausal.features.basis import fourier
-from privcausal.features.design import Design
-from privcausal.features.functions import Constant, Triples
-from privcausal.features.rows import Rows, read_queries
+from privcausal.features.design import Design, Rows, read_queries
+from privcausal.features.functions import Constant, Triples, fourier
 from privcausal.inference import cuts, effects
 from privcausal.inference.priors import PRIORS
-from privcausal.request.plan import Plan, Stage, StageKey, portions
-from privcausal.request.request import Request
+from privcausal.request.request import Plan, Request, Stage, StageKey, portions
 from privcausal.typing import Frame, Integers, Matrix, Vector
 
 # -- the kernel regression's prior, from released numbers ------------------------------------------

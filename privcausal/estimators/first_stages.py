@@ -10,16 +10,21 @@ import numpy as np
 
 from privcausal import accounting
 from privcausal.errors import SchemaError
-from privcausal.estimators import bases, budget, survival, words
+from privcausal.estimators import bases, budget, estimands, survival
 from privcausal.estimators.survival import ArmCurve
 from privcausal.features import functions
-from privcausal.features.basis import FeatureMap
-from privcausal.features.design import Design, design_of
-from privcausal.features.rows import Rows
+from privcausal.features.design import Design, Rows, design_of
+from privcausal.features.functions import FeatureMap
 from privcausal.inference import ranges
-from privcausal.inference.averages import FEW_SDS, AverageEstimate, Reading
 from privcausal.inference.cuts import score_edges
-from privcausal.inference.effects import Answers, Effect, Predicted
+from privcausal.inference.effects import (
+    FEW_SDS,
+    Answers,
+    AverageEstimate,
+    Effect,
+    Predicted,
+    Reading,
+)
 from privcausal.inference.population import (
     LARGEST_USUAL,
     WEIGHT_HALF_OCTAVES,
@@ -34,8 +39,7 @@ from privcausal.inference.population import (
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import MOST_AT_END, clipped_share, lacks_arm
 from privcausal.request.formula import Group, resolve_groups
-from privcausal.request.plan import Plan, StageKey
-from privcausal.request.request import Request
+from privcausal.request.request import Plan, Request, StageKey
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import (
@@ -106,11 +110,11 @@ class Fit:
         self,
         design: Design,
         population: Population | None = None,
-        effect: words.AnyEffect | None = None,
-        nuisances: words.Nuisances | None = None,
+        effect: estimands.AnyEffect | None = None,
+        nuisances: estimands.Nuisances | None = None,
         averages: AverageEstimate | None = None,
         notes: tuple[str, ...] = (),
-    ) -> words.Estimate:
+    ) -> estimands.Estimate:
         """The estimate; `population` is None if no marginals were released."""
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
@@ -123,7 +127,7 @@ class Fit:
                 effect = replace(effect, spread=np.full_like(effect.spread, np.nan))
             elif isinstance(effect, Effect):
                 effect = Predicted((), effect.reach, effect)
-        return words.Estimate(
+        return estimands.Estimate(
             plan=self.plan,
             schema=self.schema,
             design=design,
@@ -182,7 +186,7 @@ class Fit:
         """Note whether an arm may be empty, from noisy counts of the arms."""
         if lacks_arm(arms, noise_sd):
             panel = self.plan.request.trust.panel
-            self.alerts["arm"] = words.UNSEEN_ARM if panel is None else words.PANEL_ARM
+            self.alerts["arm"] = estimands.UNSEEN_ARM if panel is None else estimands.PANEL_ARM
 
     def check_domain(self, name: str, counts: Vector, noise_sd: float, stage: StageKey) -> None:
         """Compare a released histogram of a column with the column's declared domain."""
@@ -193,7 +197,7 @@ class Fit:
         outcome = name == request.formula.outcome
         if outcome and self.unlimited:  # an earlier histogram gave the alert
             return
-        self.note(words.domain_alerts(*column, outcome=outcome))
+        self.note(estimands.domain_alerts(*column, outcome=outcome))
         if outcome and (clipped := clipped_share(*column[1:])):
             self.unlimited |= clipped[1] > MOST_AT_END
 
@@ -207,9 +211,9 @@ class Fit:
         name, arms = self.plan.request.formula.assigned, self.plan.request.arms
         coding = self.schema[name]
         arm = arms[number] if arms else coding.one if isinstance(coding, Binary) else "1"
-        self.note(words.allocation_alert(name, arm, counts, noise_sd, declared))
+        self.note(estimands.allocation_alert(name, arm, counts, noise_sd, declared))
 
-    def note(self, alerts: words.Alerts) -> None:
+    def note(self, alerts: estimands.Alerts) -> None:
         for code, text in alerts:
             self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), text)))
 
@@ -231,8 +235,8 @@ class Fit:
             # without a sign of further rows, a level for them would only be an empty column
             domains[name] = Levels(release.labels or ("other",), other=rest > NO_SIGN * noise)
             if not release.labels:
-                self.note((("levels", words.NO_LEVEL.format(name=words.listed([name]))),))
-            elif rest > FEW_SDS * noise + words.RARE * (public or 0):
+                self.note((("levels", estimands.NO_LEVEL.format(name=estimands.listed([name]))),))
+            elif rest > FEW_SDS * noise + estimands.RARE * (public or 0):
                 pooled[name] = rest / (public or 1)
                 least = max(least, query.threshold(release.charge.noise_sd))
         if pooled:
@@ -240,11 +244,11 @@ class Fit:
             shares = [
                 f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()
             ]
-            text = words.POOLED.format(
-                names=words.listed([*pooled]),
-                shares=", ".join(shares[: words.MOST_NAMES]),
+            text = estimands.POOLED.format(
+                names=estimands.listed([*pooled]),
+                shares=", ".join(shares[: estimands.MOST_NAMES]),
                 least=least,
-                first=next(iter(pooled))[: words.LONGEST_NAME],
+                first=next(iter(pooled))[: estimands.LONGEST_NAME],
             )
             self.note((("levels", text),))
         self.schema = self.schema.with_columns(domains)
@@ -323,7 +327,7 @@ class Fit:
             if ranges.looks_binary(*both, whole=whole):
                 intervals[name] = Interval(0.0, 1.0)
                 if name == outcome:
-                    self.note((("binary", words.LOOKS_BINARY.format(name=name)),))
+                    self.note((("binary", estimands.LOOKS_BINARY.format(name=name)),))
             elif name == outcome:
                 # Noise sd of a sum over the rows for the whole budget, per unit of its range.
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle

@@ -26,14 +26,22 @@ from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
 from privcausal.estimators.budget import Step
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import WEIGHTED_STEPS, fit_nuisances, gains, regressed_out
-from privcausal.features.basis import FeatureMap, Features, Interactions, RescaledFeatures
-from privcausal.features.functions import Additive, Constant, Function, Pointwise
+from privcausal.features.functions import (
+    Additive,
+    Constant,
+    FeatureMap,
+    Features,
+    Function,
+    Interactions,
+    Pointwise,
+    RescaledFeatures,
+)
 from privcausal.inference import cuts, regression
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import amplitude, population_gram
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior, ScaleMixturePrior, leftover
-from privcausal.request.plan import StageKey
+from privcausal.request.request import StageKey
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Aipw, ResidualProduct
 

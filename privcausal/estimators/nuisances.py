@@ -2,7 +2,7 @@
 
 They are additive fits and interactions of the covariates. After the additive fits, residuals of
 treatment and outcome are regressed on products of covariates and on steps of the two fitted indices
-(`features.basis.Interactions`). The products use the columns that matter most, chosen from released
+(`functions.Interactions`). The products use the columns that matter most, chosen from released
 numbers. Marginal likelihood determines how much these regressions are shrunk. How much of the norm
 each kind of function gets follows from the noise.
 """
@@ -28,10 +28,9 @@ from privcausal.estimators.budget import (
 )
 from privcausal.estimators.estimands import ESTIMANDS, Tilted, bias_weight
 from privcausal.estimators.first_stages import FitState
-from privcausal.features import basis, functions
-from privcausal.features.basis import FeatureMap, Interactions
-from privcausal.features.functions import Constant, Extended, Function
-from privcausal.features.rows import Rows
+from privcausal.features import functions
+from privcausal.features.design import Rows
+from privcausal.features.functions import Constant, Extended, FeatureMap, Function, Interactions
 from privcausal.inference import cuts, population
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
@@ -46,8 +45,7 @@ from privcausal.inference.regression import (
     fit,
 )
 from privcausal.request.formula import ATE_TERM, ResultTerm
-from privcausal.request.plan import StageKey
-from privcausal.request.request import LEAST_PROPENSITY
+from privcausal.request.request import LEAST_PROPENSITY, StageKey
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, Transform
@@ -498,7 +496,7 @@ def over_folds(biases: Sequence[Remainder]) -> Remainder:
 
 
 def _averaged(
-    state: FitState, features: basis.Features, weigh: Vector, g: Vector
+    state: FitState, features: functions.Features, weigh: Vector, g: Vector
 ) -> tuple[Matrix, Vector]:
     """E[w phi phi'] and E[w g phi] over the synthetic population."""
     phi = state.rows.phi(features)
@@ -517,7 +515,7 @@ def _move(state: FitState, pair: RegressionPair) -> Matrix:
 
 
 def remainder_weight(
-    state: FitState, features: basis.Features, e: Function, term: ResultTerm = ATE_TERM
+    state: FitState, features: functions.Features, e: Function, term: ResultTerm = ATE_TERM
 ) -> Matrix:
     """E[w phi phi'] over the synthetic population, for w of `Estimand.bias_weight`."""
     phi, weigh = state.rows.phi(features), bias_weight(term, e(state.rows), state.clip)
@@ -684,7 +682,7 @@ def interactions(state: FitState, partials: Folds) -> Interactions | None:
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    indices, splits = basis.index_splits(state.features, (e, y), state.rows, PRIORS.index_steps)
+    indices, splits = functions.index_splits(state.features, (e, y), state.rows, PRIORS.index_steps)
     start = Interactions(
         state.features,
         indices,

@@ -18,13 +18,12 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, check_rows, resolve_domains
+from privcausal.estimators.estimands import Estimate, words_of
 from privcausal.estimators.slopes import late_limits
-from privcausal.estimators.words import Estimate, words_of
-from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering
+from privcausal.inference.effects import USUAL_Z, AverageEstimate, covering
 from privcausal.prices import as_typed
 from privcausal.request import schema as domains
-from privcausal.request.plan import Assumptions, Plan
-from privcausal.request.request import COHORTS, GENERALIZED, Request
+from privcausal.request.request import COHORTS, GENERALIZED, Assumptions, Plan, Request
 from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import simulate, single_blas_thread

@@ -21,13 +21,12 @@ from privcausal.estimators.averages import (
     weighed,
 )
 from privcausal.estimators.budget import Step
+from privcausal.estimators.estimands import Estimate
 from privcausal.estimators.survival import SURVIVAL_STEP, with_survival_noise
-from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.ranges import NARROW, MeanWindow, outcome_edges
 from privcausal.inference.regression import Remainder
-from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
+from privcausal.request.request import Request, StageKey
 from privcausal.request.schema import Interval
 
 # Average effects of several arms, by doubly robust scores of the mean outcome in each.

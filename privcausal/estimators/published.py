@@ -25,7 +25,7 @@ from privcausal.errors import (
     SchemaError,
     is_number,
 )
-from privcausal.estimators import bases, dpcate, first_stages, private, uplift, words
+from privcausal.estimators import bases, dpcate, estimands, first_stages, private, uplift
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import Learner, finish, reported_nuisances
 from privcausal.estimators.bases import (
@@ -39,19 +39,15 @@ from privcausal.estimators.bases import (
     refuse,
 )
 from privcausal.estimators.budget import Step, Undeclared, Weights
+from privcausal.estimators.estimands import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
 from privcausal.estimators.first_stages import Fit, outcome_of, prepare
-from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
-from privcausal.features.basis import fourier
-from privcausal.features.design import Design
-from privcausal.features.functions import NuisanceTriple
-from privcausal.features.rows import read_queries
-from privcausal.inference.averages import AverageEstimate
+from privcausal.features.design import Design, read_queries
+from privcausal.features.functions import NuisanceTriple, fourier
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effects import ArmPolynomials, Effect, Predicted, trimmed
+from privcausal.inference.effects import ArmPolynomials, AverageEstimate, Effect, Predicted, trimmed
 from privcausal.prices import as_typed, at_most
 from privcausal.request.formula import ATE_TERM
-from privcausal.request.plan import Plan, Stage, StageKey, portions
-from privcausal.request.request import Request
+from privcausal.request.request import Plan, Request, Stage, StageKey, portions
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Neighbors, Vector
 from privcausal.vault import Estimators, PublishedAte
@@ -231,7 +227,7 @@ class Published(Learner):
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Gam() if isinstance(base, Sklearn) else bases.moment_base(base)
 
-    def run(self, fit: first_stages.Fit) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> estimands.Estimate:
         """Learn nuisances from all rows, or privately from one half, then add the paper's noise.
 
         The variance is reported as one number. Its parts, sampling and privacy, would reveal gamma.
@@ -268,7 +264,7 @@ class Published(Learner):
         return finish(state, None, reported_nuisances(partials, (nuisances,)), ate)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         request, clip = estimate.plan.request, estimate.plan.request.arm_clip
         where = "scikit-learn nuisance models fitted to the same rows, without cross-fitting"
         private = request.split == "disjoint" and estimate.plan.base != "sklearn"
@@ -290,7 +286,7 @@ class Published(Learner):
         return replace(
             super().describe(estimate),
             rows=published_rows(estimate),
-            methods=(method, clipped, words.LEFT_OUT),
+            methods=(method, clipped, estimands.LEFT_OUT),
             notes=(ONE_VARIANCE,),
             doubts=(HALVED if private else UNPROTECTED, WIDTH_NOTE),
             claim=f"is claimed by {PUBLISHED_SOURCE} for this mechanism",
@@ -441,7 +437,7 @@ class PublishedDPCATE(Learner):
         most = EXACT_ROWS if self.second == "exact" else 0
         return Plan(request, self.name, name, (*nuisances, noisy), cap, least, most_rows=most)
 
-    def run(self, fit: first_stages.Fit) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> estimands.Estimate:
         """Learn nuisances on one half of the rows, and add the paper's noise on the other."""
         base, request = fit.option, fit.request
         kernel = Kernel() if isinstance(base, Sklearn | Given) else dpcate.second_stage(base)
@@ -473,7 +469,7 @@ class PublishedDPCATE(Learner):
         return fit.finished(design, effect=effect, notes=notes)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         plan = estimate.plan
         where = {
             "sklearn": "one half of the rows, with scikit-learn nuisance models from the other "
@@ -493,7 +489,7 @@ class PublishedDPCATE(Learner):
         return replace(
             super().describe(estimate),
             rows=published_rows(estimate),
-            methods=(method, words.LEFT_OUT),
+            methods=(method, estimands.LEFT_OUT),
             doubts=(NUISANCE_DOUBTS.get(plan.base, PRIVATE_HALF), *doubts),
             notes=(
                 "The effects have no standard errors, because the noise scale depends on the rows.",
@@ -613,7 +609,7 @@ class PublishedADUM(uplift.ADUM):
     called: ClassVar[str] = "pc.paper.adum"
     instead: ClassVar[str] = ""
 
-    def run(self, fit: Fit) -> words.Estimate:
+    def run(self, fit: Fit) -> estimands.Estimate:
         request, schema = fit.request, fit.schema
         fit.vault.set_layout(schema, (), ())
         partition = self._partition(fit)
@@ -633,7 +629,7 @@ class PublishedADUM(uplift.ADUM):
         return fit.finished(design, None, effect)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         # what the printed noise costs with these bounds and neighbors
         outcome = outcome_of(estimate.plan.request, estimate.schema)
         width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
@@ -658,7 +654,7 @@ CELL_METHODS = (
     "mean in each cell and arm is SUM + Lap(2 D/eps) over COUNT + Lap(2/eps), with D the width of "
     "the outcome bounds, however small the noisy count. The effect is the difference between the "
     "means of the arms.",
-    words.LEFT_OUT,
+    estimands.LEFT_OUT,
 )
 
 CELL_BANDS = (
@@ -742,7 +738,7 @@ class PublishedTM(uplift.TM):
             )
         return super().plan(request, base, undeclared)
 
-    def run(self, fit: Fit) -> words.Estimate:
+    def run(self, fit: Fit) -> estimands.Estimate:
         request, schema = fit.request, fit.schema
         fit.vault.set_layout(schema, (), ())
         polynomials = self.polynomials(request, schema)
@@ -764,7 +760,7 @@ class PublishedTM(uplift.TM):
         return fit.finished(design, effect=ArmPolynomials(polynomials, coef, UNCLIPPED))
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         methods, claim, doubts = FUNCTIONAL, LINEAR_CLAIM, (LARGER,)
         if isinstance(estimate.effect, ArmPolynomials) and estimate.effect.logistic:
             methods, claim, doubts = LOGISTIC, LOGISTIC_CLAIM, (EXACT,)
@@ -783,7 +779,7 @@ FUNCTIONAL = (
     "p the number of features, was added to each coefficient of both squared losses. A ridge of "
     "four noise standard deviations was added, and directions without curvature were dropped. The "
     "effect is the difference between the regressions, without clipping.",
-    words.LEFT_OUT,
+    estimands.LEFT_OUT,
 )
 
 LINEAR_CLAIM = (
@@ -803,7 +799,7 @@ LOGISTIC = (
     "distribution, was added to each penalized log-likelihood. Newton's method found the optimum. "
     "The ridge is public: 1/C, or by default the value that costs a tenth of epsilon. The effect "
     "is the difference between the two probabilities.",
-    words.LEFT_OUT,
+    estimands.LEFT_OUT,
 )
 
 LOGISTIC_CLAIM = (

@@ -28,16 +28,15 @@ from scipy.stats import norm
 
 from privcausal import vault
 from privcausal.errors import DataError
-from privcausal.estimators import bases, budget, first_stages, words
+from privcausal.estimators import bases, budget, estimands, first_stages
 from privcausal.estimators.averages import CLUSTER_STEP, ClusterScore, with_dependence, with_weights
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import Linked
-from privcausal.features import basis
-from privcausal.features.basis import TINY, FeatureMap
-from privcausal.features.functions import Additive, Constant, Family
+from privcausal.features import functions
+from privcausal.features.functions import TINY, Additive, Constant, Family, FeatureMap
 from privcausal.inference import cuts, ranges
-from privcausal.inference.averages import (
+from privcausal.inference.effects import (
     FEW_SDS,
     USUAL_Z,
     AverageEstimate,
@@ -54,8 +53,7 @@ from privcausal.inference.ranges import (
 )
 from privcausal.inference.regression import likelihoods
 from privcausal.request.formula import ResultTerm
-from privcausal.request.plan import Plan, StageKey
-from privcausal.request.request import GENERALIZED
+from privcausal.request.request import GENERALIZED, Plan, StageKey
 from privcausal.request.schema import Interval
 from privcausal.typing import Mask, Matrix, Vector
 
@@ -669,9 +667,9 @@ class _FirstStep:
     unit: float
     start: _Start | None = None
 
-    def turned(self, lever: float) -> basis.Turned:
+    def turned(self, lever: float) -> functions.Turned:
         """Whitened columns u, with a limit of their norm."""
-        return basis.Turned(self.features, self.fit.turn.T * self.fit.usual, lever)
+        return functions.Turned(self.features, self.fit.turn.T * self.fit.usual, lever)
 
 
 def _scaled_features(state: first_stages.FitState) -> tuple[FeatureMap, Vector, Matrix]:
@@ -1077,7 +1075,7 @@ def _note_collinear(state: first_stages.FitState, moments: RowMoments, lift: Mat
     masks = collinear(moments.gram, moments.sd, lift, half)
     for mask, text in zip(masks, COLLINEAR, strict=True):
         if mask.any():
-            names = words.listed([columns[k].name for k in np.flatnonzero(mask)])
+            names = estimands.listed([columns[k].name for k in np.flatnonzero(mask)])
             if not noisy:
                 raise DataError(text.format(names=names))
             state.note((("collinear", text.format(names=names)),))
@@ -1167,7 +1165,7 @@ def _alerts(
         alerts["leverage"] = ISOLATED
     far = estimate.clipping > 2 * estimate.sd
     if far.any():
-        biased = words.listed([estimate.names[k] for k in np.flatnonzero(far)])
+        biased = estimands.listed([estimate.names[k] for k in np.flatnonzero(far)])
         alerts["bias"] = CLIPPING.format(names=biased)
     return alerts
 
@@ -1260,7 +1258,7 @@ class LeastSquares(Learner):
             sd, groups = max(sd, 4 * p**1.5 * noise / (MOST_MOMENT_NOISE * FEW_SDS)), 0
         return sd, groups
 
-    def run(self, fit: first_stages.Fit) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> estimands.Estimate:
         state = first_stages.prepare(fit, linear_terms=False)
         first = _first_step(state)
         if state.request.estimand in GENERALIZED:
@@ -1269,17 +1267,17 @@ class LeastSquares(Learner):
         return state.finished(state.design, state.population, averages=averages)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         request = estimate.plan.request
         robust = request.cov_type != "nonrobust" or request.cluster is not None
         linear = request.estimand == "OLS"
         r2 = np.nan if estimate.averages is None else estimate.averages.r2
         explained = f"{r2:.3f}" if np.isfinite(r2) else "hidden by noise"
-        shown, scale = linear and estimate.averages is not None, words.words_of(request)
+        shown, scale = linear and estimate.averages is not None, estimands.words_of(request)
         reading = [COEFFICIENT_READING]
         if isinstance(scale, Linked):
             reading.append(EXPONENTIALS.format(scale=scale.name, ratio=scale.exponential))
-        return words.Description(
+        return estimands.Description(
             title=cls.title if linear else "Newton's step",
             rows=(
                 ("Covariance", request.cov_type),
@@ -1291,13 +1289,13 @@ class LeastSquares(Learner):
                 *(() if robust else (HOMOSKEDASTIC,)),
                 CLIPPED_ROWS,
                 *(() if linear else (ONE_STEP,)),
-                words.BOUNDED,
+                estimands.BOUNDED,
             ),
             methods=(
                 REGRESSION_METHODS[0].format(estimator=cls.title if linear else "Newton's method"),
                 *REGRESSION_METHODS[1:],
                 *(() if linear else (NEWTON,)),
-                words.MISSING,
+                estimands.MISSING,
             ),
             adjusts=False,
             stages=(("nuisance", "first fit"), ("effect", "coefficients")),
@@ -1377,7 +1375,7 @@ CLIPPED_ROWS = (
 )
 
 REGRESSION_METHODS = (
-    f"The estimator was {{estimator}} in two steps. {words.SUMS}",
+    f"The estimator was {{estimator}} in two steps. {estimands.SUMS}",
     "The first step learned the scales and correlations of the columns and a first fit. The second "
     "step released one matrix of moments of the whitened columns and the residuals. Distant "
     "rows were downweighted, and residuals were clipped, at limits of least width. The "

@@ -33,10 +33,11 @@ from privcausal.estimators import averages, first_stages, private
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import finish, product_alert
 from privcausal.estimators.budget import Step
-from privcausal.estimators.words import Description, Estimate, listed, words_of
+from privcausal.estimators.estimands import Description, Estimate, listed, words_of
 from privcausal.features import functions
 from privcausal.inference import effects
-from privcausal.inference.averages import (
+from privcausal.inference.cuts import Extremes, score_cut
+from privcausal.inference.effects import (
     FEW_SDS,
     AverageEstimate,
     Noisy,
@@ -45,14 +46,12 @@ from privcausal.inference.averages import (
     p_value,
     with_design_effect,
 )
-from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import outcome_edges
 from privcausal.inference.regression import unrelated
 from privcausal.request import schema
 from privcausal.request.formula import PLR_TERM, late_terms
-from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
+from privcausal.request.request import Request, StageKey
 from privcausal.typing import Integers, Matrix, Vector
 
 # -- the partially linear model ----------------------------------------------------------------

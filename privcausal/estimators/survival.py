@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal.accounting import Release
-from privcausal.estimators import budget, words
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
+from privcausal.estimators import budget, estimands
+from privcausal.inference.effects import FEW_SDS, AverageEstimate
+from privcausal.request.request import Request, StageKey
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import FollowUp, SurvivalCounts
 
@@ -153,7 +152,7 @@ def times(request: Request) -> Vector:
     return np.linspace(0.0, follow.horizon, follow.bins + 1)
 
 
-def released_times(estimate: words.Estimate) -> Release:
+def released_times(estimate: estimands.Estimate) -> Release:
     """The release of the times by arm of a fit with a horizon."""
     query = SurvivalCounts(follow_up(estimate.plan.request)).query
     (release,) = (part for part in estimate.releases if part.charge.query == query)

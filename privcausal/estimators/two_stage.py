@@ -40,7 +40,7 @@ from privcausal import accounting, vault
 from privcausal.accounting import TradeOff
 from privcausal.accounting.price import exact
 from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number, named
-from privcausal.estimators import bases, nuisances, words
+from privcausal.estimators import bases, estimands, nuisances
 from privcausal.estimators.base import Learner
 from privcausal.estimators.boosting import PROPENSITY
 from privcausal.estimators.budget import LEAST_PART, Undeclared, Weights, check_levels
@@ -52,8 +52,7 @@ from privcausal.features.functions import ArmMean
 from privcausal.inference.effects import Predicted
 from privcausal.inference.population import uniform_population
 from privcausal.prices import as_typed, pair
-from privcausal.request.plan import Plan, Stage, StageKey
-from privcausal.request.request import Request
+from privcausal.request.request import Plan, Request, Stage, StageKey
 from privcausal.typing import Matrix, Vector
 
 TWO_STAGE_EFFECT = StageKey("effect", "regression")
@@ -434,7 +433,7 @@ class TwoStage(Learner):
 
     # -- fit ---------------------------------------------------------------------------------
 
-    def run(self, fit: Fit) -> words.Estimate:
+    def run(self, fit: Fit) -> estimands.Estimate:
         request, schema, formula = fit.request, fit.schema, fit.request.formula
         design = Design((*formula.modifiers, *formula.controls), schema, full_rank=False)
         modifiers = Design(formula.modifiers, schema, full_rank=False)
@@ -451,7 +450,7 @@ class TwoStage(Learner):
 
     def _effect(
         self, fit: Fit, design: Design, modifiers: Design, first: dict[str, functions.Function]
-    ) -> tuple[functions.Function, words.Nuisances | None]:
+    ) -> tuple[functions.Function, estimands.Nuisances | None]:
         """The effect, and the functions of the first stages that a built-in transform reports."""
         clip, outcome = fit.request.arm_clip, outcome_of(fit.request, fit.schema)
         if self.transform == "s":  # Regress the outcome on treatment and columns.
@@ -481,23 +480,23 @@ class TwoStage(Learner):
         )
         if {"e", "mu0", "mu1"} <= first.keys():
             e, mu0, mu1 = (first[name] for name in ("e", "mu0", "mu1"))
-            return tau, words.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
+            return tau, estimands.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
         if self.transform != "r":
             return tau, None
         # The arms' means follow from eta and the effect: mu_t = eta + (t - e) tau.
         e, eta, lo, hi = first["e"], first["eta"], outcome.lo, outcome.hi
         mu0, mu1 = (ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
-        return tau, words.Nuisances(e, eta, mu0, mu1)
+        return tau, estimands.Nuisances(e, eta, mu0, mu1)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         plan, request = estimate.plan, estimate.plan.request
         split = "separate rows" if request.split == "disjoint" else "all rows"
         declared = (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
         shares = ", ".join(f"{s.rows:.2g} {s.query}" for s in plan.stages)
         by = "interpret's DP-EBM" if plan.base == "dpebm" else "private estimators of the user"
         clip = request.arm_clip
-        missing = words.LEFT_OUT
+        missing = estimands.LEFT_OUT
         if request.trust.neighbors == "substitute":
             missing = (
                 "Each row with a missing value was replaced by a public row in the middle of all "
@@ -506,7 +505,7 @@ class TwoStage(Learner):
         return replace(
             super().describe(estimate),
             title=TITLES.get(plan.learner, plan.learner),
-            rows=words.nuisance_rows(estimate, split),
+            rows=estimands.nuisance_rows(estimate, split),
             methods=(
                 f"The estimator was Algorithm 1 of Niu et al. (2022) with {by}. Rows were assigned "
                 "to the stages at random, without regard to their values (shares: "

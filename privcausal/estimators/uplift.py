@@ -16,22 +16,30 @@ import numpy as np
 from privcausal.accounting import PICO, Charge, Cost, Release
 from privcausal.accounting.price import check_epsilon, exact
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number, named
-from privcausal.estimators import bases, budget, words
+from privcausal.estimators import bases, budget, estimands
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
 from privcausal.estimators.first_stages import Fit, outcome_of
-from privcausal.features.basis import Polynomials
 from privcausal.features.design import Design
-from privcausal.inference.averages import AverageEstimate
+from privcausal.features.functions import Polynomials
 from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, shrunk
-from privcausal.inference.effects import ArmPolynomials, trimmed
+from privcausal.inference.effects import ArmPolynomials, AverageEstimate, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
 from privcausal.request.checks import check_request
 from privcausal.request.formula import ATE_TERM, CausalFormula
 from privcausal.request.partition import Coordinates, Nearest
-from privcausal.request.plan import PER_ROW, Plan, Stage, StageKey, divide, portions
-from privcausal.request.request import Budget, Request, Trust
+from privcausal.request.request import (
+    PER_ROW,
+    Budget,
+    Plan,
+    Request,
+    Stage,
+    StageKey,
+    Trust,
+    divide,
+    portions,
+)
 from privcausal.request.schema import Binary, Header, Interval, Schema
 from privcausal.typing import Frame, Neighbors
 from privcausal.vault import (
@@ -234,7 +242,7 @@ class ADUM(EffectLearner):
 
     # -- fitting -----------------------------------------------------------------------------
 
-    def run(self, fit: Fit) -> words.Estimate:
+    def run(self, fit: Fit) -> estimands.Estimate:
         fit.estimate_bounds()
         schema, request = fit.schema, fit.request
         fit.vault.set_layout(schema, (), ())
@@ -292,7 +300,7 @@ class ADUM(EffectLearner):
         return _regular_grid(schema, variables, fine(rows, ease * epsilon), whole)
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         plan, effect = estimate.plan, estimate.effect
         cells = effect.partition.description if isinstance(effect, CellEffect) else "none"
         propensity = plan.request.propensity
@@ -303,13 +311,15 @@ class ADUM(EffectLearner):
         return within_cells(cls.title, (("Cells", cells), ("Propensity", share)), methods)
 
 
-def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) -> words.Description:
+def within_cells(
+    title: str, rows: estimands.TextPairs, methods: tuple[str, ...]
+) -> estimands.Description:
     """Describe a learner that compares a trial's arms within cells, without other adjustment."""
-    return words.Description(
+    return estimands.Description(
         title=title,
         rows=rows,
         reading=(CELL_READING,),
-        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED),
+        assumptions=(RANDOMISED_CELLS, estimands.NO_INTERFERENCE, estimands.BOUNDED),
         methods=methods,
         adjusts=False,
     )
@@ -361,7 +371,7 @@ def assembled(
     real: bool,
     *,
     shrink: bool,
-) -> words.Estimate:
+) -> estimands.Estimate:
     """Build the estimate for a plan with a partition and a complete schema."""
     request, partition = plan.request, plan.partition
     assert partition is not None
@@ -377,7 +387,7 @@ def assembled(
         variance = np.minimum(noise + totals.sampled / rows, totals.half**2)
         value, root = mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1)))
     average = average_of(totals)
-    return words.Estimate(
+    return estimands.Estimate(
         plan,
         request.schema,
         Design(request.formula.modifiers, request.schema, full_rank=True),
@@ -389,7 +399,7 @@ def assembled(
         size,
         real,
         (ADUM_NOTE,) if shrink else (),
-        (("arm", words.UNSEEN_ARM),) if totals.unseen else (),
+        (("arm", estimands.UNSEEN_ARM),) if totals.unseen else (),
     )
 
 
@@ -548,7 +558,7 @@ class CellRequest:
         count, total = (tuple(part.ravel().tolist()) for part in (table.count, table.total))
         return replace(self, count=count, total=total)
 
-    def planned(self) -> tuple[Plan, Callable[[Vault], words.Estimate]]:
+    def planned(self) -> tuple[Plan, Callable[[Vault], estimands.Estimate]]:
         """The plan, after all checks, and the fit by the answers of a vault."""
         schema, undeclared = resolve_domains(self.request, self.header)
         by_modifiers = set(self.parts) <= set(self.request.formula.effect_variables)
@@ -615,7 +625,7 @@ def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget
     return Budget(eps, 0.0 if delta is None else delta, given=True)
 
 
-def from_exact(cells: CellRequest, plan: Plan, vault: Vault) -> words.Estimate:
+def from_exact(cells: CellRequest, plan: Plan, vault: Vault) -> estimands.Estimate:
     """Add noise to an exact table, then proceed as for rows."""
     schema, pure = cells.request.schema, plan.pure
     vault.set_layout(schema, (), ())
@@ -633,7 +643,7 @@ def from_exact(cells: CellRequest, plan: Plan, vault: Vault) -> words.Estimate:
     return assembled(plan, totals, (release,), None, vault.real_noise, shrink=shrink)
 
 
-def from_noisy(cells: CellRequest) -> words.Estimate:
+def from_noisy(cells: CellRequest) -> estimands.Estimate:
     """Post-process a noisy table; `noise` holds the standard deviations added by its producer."""
     noise, shape = cells.noise, (cells.partition.size, 2)
     if not isinstance(noise, Mapping) or set(noise) != {"count", "sum"}:
@@ -726,7 +736,7 @@ class TM(EffectLearner):
     def polynomials(self, request: Request, schema: Schema) -> Polynomials:
         return Polynomials(Coordinates(schema, request.formula.effect_variables), self.degree)
 
-    def run(self, fit: Fit) -> words.Estimate:
+    def run(self, fit: Fit) -> estimands.Estimate:
         request, schema = fit.request, fit.schema
         fit.vault.set_layout(schema, (), ())
         polynomials = self.polynomials(request, schema)
@@ -749,7 +759,7 @@ class TM(EffectLearner):
         )
         average = average_of(totals)
         if totals.unseen:
-            fit.note((("arm", words.UNSEEN_ARM),))
+            fit.note((("arm", estimands.UNSEEN_ARM),))
         binary = not isinstance(schema[request.formula.outcome], Interval)
         middle = TM_NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
         return fit.finished(
@@ -762,7 +772,7 @@ class TM(EffectLearner):
         )
 
     @classmethod
-    def describe(cls, estimate: words.Estimate) -> words.Description:
+    def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
         effect = estimate.effect
         degree = effect.polynomials.degree if isinstance(effect, ArmPolynomials) else 1
         rows = (("Means", f"polynomials, degree {degree}"), ("Propensity", "not used"))
@@ -786,7 +796,7 @@ LINEAR = (
     "A ridge of four noise standard deviations was added to each loss, and directions without "
     "curvature were dropped. The effect is the difference between the regressions, each clipped to "
     "the outcome bounds.",
-    words.MISSING,
+    estimands.MISSING,
 )
 
 TM_NOTE = (

@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
 from privcausal.inference.ranges import lacks_arm
 from privcausal.request.partition import Partition
 from privcausal.typing import Matrix, Vector

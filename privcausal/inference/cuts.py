@@ -22,9 +22,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit, ndtr
 from scipy.stats import norm
 
-from privcausal.features.basis import TINY
+from privcausal.features.functions import TINY
 from privcausal.inference import ranges
-from privcausal.inference.averages import folded_quantile
+from privcausal.inference.effects import folded_quantile
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, least_width

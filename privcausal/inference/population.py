@@ -14,10 +14,15 @@ from scipy.linalg import eigh
 from scipy.special import ndtr
 from scipy.stats import chi2
 
-from privcausal.features.basis import Block, FeatureMap, Features
-from privcausal.features.design import Design
-from privcausal.features.functions import SYNTHETIC_CELLS, Function, Known
-from privcausal.features.rows import FINE_BINS, Rows, fine_bins
+from privcausal.features.design import FINE_BINS, Design, Rows, fine_bins
+from privcausal.features.functions import (
+    SYNTHETIC_CELLS,
+    Block,
+    FeatureMap,
+    Features,
+    Function,
+    Known,
+)
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import UNIFORM_ODDS, visible_cells

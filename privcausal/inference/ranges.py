@@ -24,7 +24,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError
-from privcausal.inference.averages import FEW_SDS
+from privcausal.inference.effects import FEW_SDS
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Domain, Interval, least_width

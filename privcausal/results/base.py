@@ -17,18 +17,17 @@ from privcausal.estimators import bases, slopes
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import check_plan, resolve_domains
+from privcausal.estimators.estimands import Estimate, complete_alert, listed
 from privcausal.estimators.published import PublishedADUM, PublishedDPCATE, PublishedTM
 from privcausal.estimators.uplift import ADUM, CellRequest
-from privcausal.estimators.words import Estimate, complete_alert, listed
+from privcausal.features.design import read_points, warn_beyond
 from privcausal.features.functions import Function
-from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.effects import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.formula import ATE_TERM, ResultTerm
 from privcausal.request.panels import Staggered
-from privcausal.request.plan import Plan
-from privcausal.request.request import COHORTS, GENERALIZED, Request
+from privcausal.request.request import COHORTS, GENERALIZED, Plan, Request
 from privcausal.request.schema import (
     Binary,
     ColumnKind,

@@ -13,9 +13,8 @@ import pandas as pd
 
 from privcausal.errors import CapabilityError
 from privcausal.estimators import Estimate
-from privcausal.features.basis import FeatureMap, Fourier, Interactions
-from privcausal.features.design import Column
-from privcausal.features.rows import FINE_BINS, Rows, fine_bins, middle
+from privcausal.features.design import FINE_BINS, Column, Rows, fine_bins, middle
+from privcausal.features.functions import FeatureMap, Fourier, Interactions
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population

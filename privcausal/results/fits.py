@@ -18,10 +18,9 @@ from scipy.stats import ncx2
 from privcausal.errors import CapabilityError, write
 from privcausal.estimators import diagnostics, slopes, survival
 from privcausal.estimators.difference import PLACES
-from privcausal.estimators.estimands import Linked
-from privcausal.estimators.words import words_of
+from privcausal.estimators.estimands import Linked, words_of
+from privcausal.features.design import Rows, read_points, warn_beyond
 from privcausal.features.functions import Family
-from privcausal.features.rows import Rows, read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
 from privcausal.report import document, plots, tables

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from privcausal import accounting
 from privcausal.errors import CapabilityError, Strict, is_number
 from privcausal.estimators import Estimate
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population

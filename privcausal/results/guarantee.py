@@ -11,7 +11,7 @@ from privcausal.errors import LedgerError
 from privcausal.estimators import Estimate, describe
 from privcausal.prices import at_least, at_most, column, pair
 from privcausal.report import summary, tables
-from privcausal.request.plan import Plan
+from privcausal.request.request import Plan
 from privcausal.typing import Kind, Neighbors
 
 

@@ -14,7 +14,7 @@ from scipy.stats import chi2, f, ncf, ncx2
 
 from privcausal.errors import CapabilityError
 from privcausal.inference import effects
-from privcausal.inference.averages import AverageEstimate, p_value
+from privcausal.inference.effects import AverageEstimate, p_value
 from privcausal.prices import as_typed
 from privcausal.report import tables
 from privcausal.report.summary import TIDY, Printed, Summary

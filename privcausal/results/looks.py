@@ -15,7 +15,7 @@ from scipy.stats import ncx2, norm
 from privcausal.errors import CapabilityError
 from privcausal.estimators import describe
 from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, UpliftCurves
-from privcausal.estimators.words import words_of
+from privcausal.estimators.estimands import words_of
 from privcausal.inference import effects
 from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary

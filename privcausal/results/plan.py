@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from privcausal import accounting
 from privcausal.errors import BudgetError, CapabilityError, LedgerError, is_number
-from privcausal.estimators import words
+from privcausal.estimators import estimands
 from privcausal.estimators.estimands import ESTIMANDS, EVENT_STUDY
 from privcausal.estimators.planner import (
     LEAST_EPSILON,
@@ -26,8 +26,7 @@ from privcausal.estimators.planner import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.plan import LEVELS, WITH_EVENT, Plan
-from privcausal.request.request import COHORTS, GENERALIZED
+from privcausal.request.request import COHORTS, GENERALIZED, LEVELS, WITH_EVENT, Plan
 from privcausal.request.schema import Interval, Levels
 from privcausal.results.frames import budget_lines, check_alpha
 from privcausal.results.guarantee import ALL_NUMBERS, neighboring, promise
@@ -383,15 +382,15 @@ class PlanResult(Printed):
         left.append(("Neighboring data", neighbors))
         # For effects by covariates, the first term is the plain average.
         first = "ATE" if request.estimand == "CATE" else request.estimand
-        estimands = "ATE" if request.estimand == "CATE" else ", ".join(request.estimands)
+        averages = "ATE" if request.estimand == "CATE" else ", ".join(request.estimands)
         title = learner.title or learner.name
         if request.estimand in GENERALIZED:
             title = "Newton's step"
-        right = [("Estimand", estimands), ("Estimator", title)]
+        right = [("Estimand", averages), ("Estimator", title)]
         if planner.has_nuisances:
-            models = f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"
+            models = f"{planner.base.name}, {estimands.SPLIT_WORDS[request.split]}"
             right.append(("Nuisance models", models))
-            right.append(("Propensity", words.propensity_words(request, request.arm_clip)))
+            right.append(("Propensity", estimands.propensity_words(request, request.arm_clip)))
         line, head = tables.Rule("="), tables.Pairs("The analysis", tuple(left), tuple(right))
         reading = tables.Prose(_reading(self, frame)), tables.Rule("-")
         assumptions = tables.Prose((f"Assumptions: {'; '.join(_assumed(self))}.",))

@@ -23,16 +23,15 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, DataError, write
 from privcausal.estimators import PRINTED, EffectLearner, bases, for_average, learner_kinds
+from privcausal.estimators.estimands import Estimate
 from privcausal.estimators.uplift import CellRequest
-from privcausal.estimators.words import Estimate
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
 from privcausal.inference.effects import Answers
 from privcausal.request import panels
 from privcausal.request.checks import check_request
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Tabulated
-from privcausal.request.plan import Plan
-from privcausal.request.request import Budget, Clusters, Queries, Request, Trust
+from privcausal.request.request import Budget, Clusters, Plan, Queries, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.results.base import Record, RowRequest
 from privcausal.typing import Vector

@@ -11,10 +11,9 @@ import pandas as pd
 
 from privcausal import estimators
 from privcausal.accounting import weak_promise
-from privcausal.estimators.estimands import Linked
+from privcausal.estimators.estimands import Linked, complete_rows, tails, words_of
 from privcausal.estimators.slopes import late_set
 from privcausal.estimators.survival import measured
-from privcausal.estimators.words import complete_rows, tails, words_of
 from privcausal.inference.cells import CellEffect
 from privcausal.prices import at_most, pair, percent
 from privcausal.report import tables

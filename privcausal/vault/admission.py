@@ -16,8 +16,7 @@ import numpy as np
 from privcausal.errors import BudgetError, CapabilityError, DataError
 from privcausal.request.panels import Staggered
 from privcausal.request.partition import sql_name
-from privcausal.request.plan import Plan
-from privcausal.request.request import Request
+from privcausal.request.request import Plan, Request
 from privcausal.request.schema import Binary, Domain, Header, LabelColumns, Levels
 from privcausal.typing import Frame
 from privcausal.vault import guard

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.features.design import Design, response
-from privcausal.features.rows import Rows
+from privcausal.features.design import Design, Rows, response
 from privcausal.request.formula import Group, group_mask
-from privcausal.request.plan import Plan
-from privcausal.request.request import FOLDS, Request
+from privcausal.request.request import FOLDS, Plan, Request
 from privcausal.request.schema import ColumnKind, Domain, Interval, Levels, Schema, Transformed
 from privcausal.typing import Integers, Mask, Neighbors, Vector
 from privcausal.vault.guard import Opaque

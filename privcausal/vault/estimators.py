@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from privcausal.features import functions
-from privcausal.features.design import Design
-from privcausal.features.rows import Rows
+from privcausal.features.design import Design, Rows
 from privcausal.typing import Matrix, Neighbors, Vector
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch

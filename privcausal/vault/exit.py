@@ -17,7 +17,7 @@ import numpy as np
 
 from privcausal.accounting.price import PICO, Charge, Cost, Release
 from privcausal.errors import CapabilityError
-from privcausal.request.plan import Plan, Stage
+from privcausal.request.request import Plan, Stage
 from privcausal.typing import Integers, Neighbors, Vector
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch

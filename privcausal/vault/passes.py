@@ -21,10 +21,9 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from privcausal.features.design import Design
-from privcausal.features.rows import Cache, Space
+from privcausal.features.design import Cache, Design, Space
 from privcausal.request.formula import Group
-from privcausal.request.plan import Plan
+from privcausal.request.request import Plan
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import Batch, Layout, dealt, first_rows, part_shares, reads_labels

@@ -17,13 +17,11 @@ from scipy.special import expit
 from privcausal.accounting import TradeOff
 from privcausal.accounting.price import PICO
 from privcausal.errors import CapabilityError
-from privcausal.features.basis import Fourier, Polynomials
-from privcausal.features.design import Design
-from privcausal.features.functions import NuisanceTriple
-from privcausal.features.rows import Rows
+from privcausal.features.design import Design, Rows
+from privcausal.features.functions import Fourier, NuisanceTriple, Polynomials
 from privcausal.request import schema
 from privcausal.request.partition import Partition
-from privcausal.request.plan import Stage
+from privcausal.request.request import Stage
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault import estimators, noise
 from privcausal.vault.batch import Batch

@@ -17,8 +17,15 @@ from scipy.special import betaincinv, ndtr, ndtri
 from privcausal.accounting.price import Release
 from privcausal.features.design import design_of
 from privcausal.request.panels import Staggered
-from privcausal.request.plan import LEVELS, WITH_EVENT, Assumptions, Plan, PopulationShape, Stage
-from privcausal.request.request import Request
+from privcausal.request.request import (
+    LEVELS,
+    WITH_EVENT,
+    Assumptions,
+    Plan,
+    PopulationShape,
+    Request,
+    Stage,
+)
 from privcausal.request.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Integers, Mask, Matrix, Vector
 from privcausal.vault import noise

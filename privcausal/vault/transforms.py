@@ -12,8 +12,8 @@ from typing import Literal, Protocol, assert_never
 import numpy as np
 
 from privcausal.features import functions
-from privcausal.features.basis import TINY, FeatureMap, Turned, combine, squared_norm
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
+from privcausal.features.functions import TINY, FeatureMap, Turned, combine, squared_norm
 from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
 

@@ -19,8 +19,7 @@ from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerErr
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
 from privcausal.request.formula import Group
-from privcausal.request.plan import Plan, Stage, StageKey, check_release
-from privcausal.request.request import FOLDS
+from privcausal.request.request import FOLDS, Plan, Stage, StageKey, check_release
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
 from privcausal.vault import admission, guard, noise, passes

@@ -9,7 +9,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.errors import BudgetError
-from privcausal.request.plan import Plan, Stage
+from privcausal.request.request import Plan, Stage
 
 
 def plan(*stages: Stage) -> Plan:

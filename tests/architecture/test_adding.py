@@ -19,15 +19,21 @@ from privcausal.estimators import R
 from privcausal.estimators.base import CateLearner, reported_nuisances
 from privcausal.estimators.base import EffectFit as Learnt
 from privcausal.estimators.budget import Step
-from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
+from privcausal.estimators.estimands import (
+    ESTIMANDS,
+    Description,
+    Estimate,
+    Score,
+    ScoreParts,
+    Tilted,
+)
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import NUISANCE_STEPS, fit_nuisances, nuisance_of
-from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece
 from privcausal.report.tables import Check
 from privcausal.request import request
-from privcausal.request.plan import Plan
+from privcausal.request.request import Plan
 from privcausal.results import AteResult
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.typing import Vector

@@ -229,7 +229,7 @@ def _held(fit: Any, table: pd.DataFrame, known: Truth) -> list[float]:
 
 def projection(fit: Any, study: Any) -> Any:
     """The least-squares projection of tau on the effect's own features over the test sample."""
-    from privcausal.features.rows import read_points
+    from privcausal.features.design import read_points
 
     needed = fit.estimate.plan.request.formula.effect_variables
     rows, _, _ = read_points(fit.estimate.design, needed, study.frame, None)

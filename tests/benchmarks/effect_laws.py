@@ -23,7 +23,7 @@ import numpy as np
 from generators import Law, bell, square
 
 import privcausal as pc
-from privcausal.features.rows import read_points
+from privcausal.features.design import read_points
 from privcausal.testing import seeded_noise
 
 

@@ -30,7 +30,7 @@ import pandas as pd
 
 import privcausal as pc
 from privcausal import accounting
-from privcausal.inference.averages import covering
+from privcausal.inference.effects import covering
 from privcausal.testing import seeded_noise
 
 DELTA, Z = 1e-5, 1.959964

@@ -20,7 +20,7 @@ from privcausal import testing
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import ADUM, TM
 from privcausal.estimators.published import PrintedLoss
-from privcausal.features.basis import Polynomials
+from privcausal.features.functions import Polynomials
 from privcausal.inference.cells import bound, by_bound, fine
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Schema

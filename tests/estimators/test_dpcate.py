@@ -23,11 +23,9 @@ from privcausal.estimators import DPCATE
 from privcausal.estimators.bases import NN, Given, Kernel, Sklearn
 from privcausal.estimators.dpcate import KERNEL, _most
 from privcausal.estimators.published import starting_points
-from privcausal.features.basis import fourier
-from privcausal.features.design import Design
-from privcausal.features.functions import Constant
+from privcausal.features.design import Design, Rows
+from privcausal.features.functions import Constant, fourier
 from privcausal.features.functions import NuisanceTriple as Nuisance
-from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 from privcausal.testing import recorded, seeded_noise, zero_noise

@@ -16,7 +16,7 @@ from textbook import textbook
 
 import privcausal as pc
 from privcausal.estimators.nuisances import remainder_weight
-from privcausal.features.rows import read_points
+from privcausal.features.design import read_points
 from privcausal.request.formula import ResultTerm
 from privcausal.testing import seeded_noise, zero_noise
 

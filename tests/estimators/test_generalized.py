@@ -19,8 +19,8 @@ from hypothesis import given
 from scipy.special import expit
 
 import privcausal as pc
+from privcausal.features.design import Rows
 from privcausal.features.functions import Constant, Family
-from privcausal.features.rows import Rows
 from privcausal.testing import seeded_noise
 from privcausal.vault import LinkWeight, Outcome, WorkingResidual
 

@@ -11,7 +11,7 @@ from fit_helpers import private, privcate
 from scipy.stats import chi2
 
 import privcausal as pc
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.effects import AverageEstimate
 from privcausal.request.schema import Schema
 from privcausal.testing import zero_noise
 

@@ -17,7 +17,7 @@ from textbook import textbook
 
 from privcausal import vault
 from privcausal.estimators.slopes import instrument_tests, late_limits, late_set
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.effects import AverageEstimate
 from privcausal.request.formula import late_terms
 
 BOUNDS: dict[str, Any] = {"Y": (-8, 8), "A": (-1, 1), "Z3": (-2, 2), "T": (-4, 4)}

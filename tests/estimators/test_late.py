@@ -14,7 +14,7 @@ from textbook import textbook
 
 import privcausal as pc
 from privcausal.estimators.slopes import late_limits
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.effects import AverageEstimate
 from privcausal.request.formula import late_terms
 from privcausal.testing import seeded_noise
 
@@ -91,7 +91,7 @@ def estimate(slopes: tuple[float, float], sds: tuple[float, float]) -> AverageEs
 
 def held(found: AverageEstimate, theta: Any, z: float) -> Any:
     """Whether reduced form - theta first stage is within its limits, value by value."""
-    from privcausal.inference.averages import covering
+    from privcausal.inference.effects import covering
 
     cov = (found.sampling + found.privacy)[1:, 1:]
     weight = np.column_stack([np.ones_like(theta), -theta])

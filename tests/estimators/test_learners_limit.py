@@ -15,8 +15,8 @@ from textbook import textbook
 
 import privcausal as pc
 from privcausal.estimators import S
+from privcausal.features.design import read_points
 from privcausal.features.functions import ArmMean
-from privcausal.features.rows import read_points
 from privcausal.testing import zero_noise
 
 SIZE = 2000

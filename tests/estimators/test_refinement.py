@@ -15,7 +15,7 @@ from textbook import textbook
 import privcausal as pc
 from privcausal.estimators import meta
 from privcausal.estimators.bases import Gam
-from privcausal.features.basis import Interactions
+from privcausal.features.functions import Interactions
 from privcausal.inference.effects import Effect
 
 BOUNDS = {"Y": (-4, 6), "X1": (0, 1), "X2": (0, 1), "X3": (0, 1), "G": ["a", "b"]}

@@ -11,7 +11,7 @@ from learners_contract import BOUNDS, GROUPS, fit, study
 from scipy.stats import binom
 
 import privcausal as pc
-from privcausal.inference.averages import AverageEstimate, with_design_effect
+from privcausal.inference.effects import AverageEstimate, with_design_effect
 from privcausal.request.formula import ATE_TERM
 from privcausal.testing import zero_noise
 

@@ -20,7 +20,7 @@ from textbook import textbook
 import privcausal as pc
 from privcausal import vault
 from privcausal.errors import SchemaError
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
 from privcausal.inference.cuts import score_edges
 from privcausal.inference.population import WEIGHT_HALF_OCTAVES, WeightLaw
 from privcausal.testing import seeded_noise, zero_noise

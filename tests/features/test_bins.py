@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privcausal.features.design import FINE_BINS as FINE
 from privcausal.features.design import Design
 from privcausal.features.functions import SYNTHETIC_CELLS as CELLS
 from privcausal.features.functions import TermBins, make_bins
-from privcausal.features.rows import FINE_BINS as FINE
 from privcausal.inference.population import Population, interval_probabilities
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema

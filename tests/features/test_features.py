@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.features.basis import FEW_ROWS, combine
 from privcausal.features.design import UNDECLARED_LABEL as MARKER
 from privcausal.features.design import Design
+from privcausal.features.functions import FEW_ROWS, combine
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.features.basis import Block, FeatureMap, Interactions, RescaledFeatures, row_weights
-from privcausal.features.design import Design
-from privcausal.features.rows import Rows
+from privcausal.features.design import Design, Rows
+from privcausal.features.functions import (
+    Block,
+    FeatureMap,
+    Interactions,
+    RescaledFeatures,
+    row_weights,
+)
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 

@@ -10,8 +10,8 @@ from scipy.stats import lognorm, norm, ttest_ind
 from scipy.stats import t as student
 
 from privcausal.estimators.difference import arm_totals, estimate_difference
-from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import outcome_law, trial_window
+from privcausal.inference.effects import AverageEstimate
 from privcausal.inference.ranges import Window, heights
 from privcausal.request.formula import ATE_TERM, Place
 from privcausal.request.schema import Interval

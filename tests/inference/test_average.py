@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from privcausal.errors import BudgetError
 from privcausal.inference import cuts
-from privcausal.inference.averages import (
+from privcausal.inference.effects import (
     AverageEstimate,
     Reading,
     ScoreAverage,

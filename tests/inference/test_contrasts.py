@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from privcausal.inference.averages import AverageEstimate, noise_shape
-from privcausal.inference.effects import contrasted, ratio_limits
+from privcausal.inference.effects import AverageEstimate, contrasted, noise_shape, ratio_limits
 from privcausal.request.formula import ResultTerm
 
 Z = float(norm.ppf(0.975))

@@ -15,7 +15,7 @@ from privcausal.estimators.regress import (
     residual_law,
     robust_meat,
 )
-from privcausal.inference.averages import covering, folded_quantile
+from privcausal.inference.effects import covering, folded_quantile
 from privcausal.inference.population import GramEstimate
 from privcausal.inference.ranges import LookCounts
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privcausal.inference.averages import Noisy, Reading
+from privcausal.inference.effects import Noisy, Reading
 from privcausal.typing import Matrix, Vector
 
 SUMS = np.array([[3.0, 2.0, 5.0], [4.0, 7.0, 1.5]])

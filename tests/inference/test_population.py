@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.features.design import Design
-from privcausal.features.rows import FINE_BINS as FINE
-from privcausal.features.rows import Rows
+from privcausal.features.design import FINE_BINS as FINE
+from privcausal.features.design import Design, Rows
 from privcausal.inference.population import (
     Population,
     correlated,

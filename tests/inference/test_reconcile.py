@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2
 
 from privcausal.estimators.difference import arm_totals, estimate_difference
-from privcausal.inference.averages import (
+from privcausal.inference.effects import (
     AverageEstimate,
     Noisy,
     Reading,

@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import expon, lognorm, norm
 from scipy.stats import t as student
 
-from privcausal.inference.averages import covering
 from privcausal.inference.cuts import SIGNED_HALF_OCTAVES, ArmSizes, Cut, Extremes, score_cut
 from privcausal.inference.cuts import score_edges as bins
+from privcausal.inference.effects import covering
 from privcausal.inference.ranges import Look, outcome_edges, read_look
 from privcausal.request.schema import Interval
 

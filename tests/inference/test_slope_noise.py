@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from privcausal.estimators.slopes import estimate_reduced, not_collinear
-from privcausal.inference.averages import AverageEstimate, Reading
-from privcausal.inference.effects import SlopeTotals, estimate_slopes
+from privcausal.inference.effects import AverageEstimate, Reading, SlopeTotals, estimate_slopes
 from privcausal.request.formula import PLR_TERM
 from privcausal.typing import Matrix, Vector
 

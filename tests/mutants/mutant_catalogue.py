@@ -168,7 +168,7 @@ SENSITIVITY = (
         "2.0 if", "1.0 if", audit("kernel", SUB),
     ),
     Mutant(
-        "kernel with the density's exponent: features too long", "features.basis:Fourier.at",
+        "kernel with the density's exponent: features too long", "features.functions:Fourier.at",
         "np.sqrt(self.shares)", "np.sqrt(6 * self.shares)", audit("kernel", ADD),
     ),
     Mutant(
@@ -196,7 +196,7 @@ ROWS = (
         "features/test_columns.py::test_a_missing_cell_changes_no_other[True-polars Int64]",
     ),
     Mutant(
-        "a table without columns fails from some number of rows on", "features.basis:by_rows",
+        "a table without columns fails from some number of rows on", "features.functions:by_rows",
         "left[:rows].T.reshape(p, pieces, SMALL_PRODUCT)", "left[:rows].T.reshape(p, -1, "
         "SMALL_PRODUCT)",
         "vault/test_passes.py::test_tables_without_columns_have_products_whatever_their_rows",

@@ -21,9 +21,8 @@ from privcausal.accounting import price, rho_of
 from privcausal.auditing import loss_bound
 from privcausal.errors import CapabilityError, DataError, FormulaError, PrivcausalError
 from privcausal.estimators.budget import as_coded
-from privcausal.features.design import Design
+from privcausal.features.design import Design, Rows
 from privcausal.features.functions import Constant
-from privcausal.features.rows import Rows
 from privcausal.inference.effects import Answers
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Axis

@@ -363,9 +363,9 @@ TYPED = ("pyarrow", "LazyFrame", "DuckDB", "Parquet")
 # -- sizes of blocks -----------------------------------------------------------------------------
 
 SIZES: dict[str, tuple[int, ...]] = {
-    "privcausal.features.basis.SMALL_PRODUCT": (4, 32, 1 << 10),
-    "privcausal.features.basis.FEW_ROWS": (0, 8),
-    "privcausal.features.basis.PART": (8, 1 << 13),
+    "privcausal.features.functions.SMALL_PRODUCT": (4, 32, 1 << 10),
+    "privcausal.features.functions.FEW_ROWS": (0, 8),
+    "privcausal.features.functions.PART": (8, 1 << 13),
     "privcausal.vault.passes.BATCH": (16, 1 << 15),
     "privcausal.vault.passes.KEEP_ROWS": (0, 1 << 18),
     "privcausal.vault.passes.KEEP_HELD": (0, 1 << 20),

@@ -15,8 +15,7 @@ from privcausal.features.design import Design
 from privcausal.features.functions import Constant, make_bins
 from privcausal.inference.population import uniform_population
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import Plan, Stage
-from privcausal.request.request import Budget, Request
+from privcausal.request.request import Budget, Plan, Request, Stage
 from privcausal.request.schema import Schema
 from privcausal.vault import Boosting, Outcome, OutcomeResidual, open_source, open_vault
 

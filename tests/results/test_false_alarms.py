@@ -12,7 +12,7 @@ from alert_rows import FALSE_ALARMS, HARMLESS, TRUE_ALARMS, harmless
 from scipy.stats import binom
 
 import privcausal as pc
-from privcausal.estimators.words import allocation_alert, domain_alerts
+from privcausal.estimators.estimands import allocation_alert, domain_alerts
 from privcausal.inference.ranges import MISSED_BOUNDS, clipped_share
 from privcausal.request.schema import Interval
 from privcausal.results.fits import Result

@@ -11,7 +11,7 @@ import pytest
 from fit_helpers import private, privcate, view_of
 
 import privcausal as pc
-from privcausal.inference import averages as average
+from privcausal.inference import effects as average
 
 BOUNDS: dict[str, Any] = {
     "Y": (-4, 8), "age": (20, 80), "sex": ["F", "M"], "ward": ["a", "b", "c"]

@@ -12,7 +12,7 @@ from fit_helpers import private, view_of
 
 import privcausal as pc
 from privcausal.estimators.base import average_doubts
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.effects import AverageEstimate
 from privcausal.request.formula import ResultTerm
 
 

@@ -17,7 +17,7 @@ from scipy.stats import chi2, ncx2, norm
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.inference.averages import covering, p_value
+from privcausal.inference.effects import covering, p_value
 from privcausal.results.exchange import HINTS
 from privcausal.testing import seeded_noise
 

@@ -13,7 +13,7 @@ from interpret.glassbox import ExplainableBoostingRegressor
 from results_fits import BOUNDS, study, variant
 
 import privcausal as pc
-from privcausal.features.rows import FINE_BINS as FINE
+from privcausal.features.design import FINE_BINS as FINE
 
 MODIFIERS = ["age", "ward", "smoker"]
 SMOOTH = ["r on gam", "dr on gam", "s on gam", "t on gam", "constant levels", "crossfit gam"]
@@ -119,7 +119,7 @@ def test_standard_deviations_are_posterior_ones() -> None:
     middles = 18 + 72 * (np.arange(FINE) + 0.5) / FINE
     data = {"age": middles, "ward": np.zeros(FINE, np.int64), "smoker": np.zeros(FINE)}
     data["income"] = np.zeros(FINE)
-    from privcausal.features.rows import Rows
+    from privcausal.features.design import Rows
 
     phi = Rows(data, FINE).phi(piece.additive.features)
     draws = np.random.default_rng(0).multivariate_normal(piece.additive.coef, piece.cov, 4000)

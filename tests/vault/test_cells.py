@@ -18,8 +18,7 @@ from privcausal.auditing import loss_bound
 from privcausal.errors import CapabilityError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Coordinates, Nearest, product_of
-from privcausal.request.plan import Plan, Stage
-from privcausal.request.request import Budget, Request, Trust
+from privcausal.request.request import Budget, Plan, Request, Stage, Trust
 from privcausal.request.schema import Binary, Schema
 from privcausal.typing import Vector
 from privcausal.vault import (

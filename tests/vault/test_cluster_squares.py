@@ -31,8 +31,7 @@ from vault_helpers import (
 )
 
 from privcausal import testing
-from privcausal.request.plan import Plan
-from privcausal.request.request import Clusters
+from privcausal.request.request import Clusters, Plan
 from privcausal.testing import zero_noise
 from privcausal.vault import ClusterSquares, CutScore, Influence, open_source
 from privcausal.vault import open_vault as opened

@@ -13,10 +13,9 @@ import privcausal as pc
 from privcausal.errors import BudgetError
 from privcausal.estimators.budget import Undeclared
 from privcausal.estimators.published import Published
-from privcausal.features.design import Design
+from privcausal.features.design import Design, Rows
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance
-from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import Budget, Request
 from privcausal.request.schema import Schema

@@ -27,9 +27,8 @@ from privcausal import testing
 from privcausal.accounting import rho_of
 from privcausal.auditing import loss_bound
 from privcausal.errors import CapabilityError
-from privcausal.features.basis import Fourier, fourier
-from privcausal.features.functions import Constant
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
+from privcausal.features.functions import Constant, Fourier, fourier
 from privcausal.typing import Vector
 from privcausal.vault import (
     Aipw,

@@ -28,7 +28,7 @@ from vault_helpers import (
 )
 
 from privcausal import testing
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
 from privcausal.typing import Matrix, Vector
 from privcausal.vault.queries.moments import RowProducts
 

@@ -22,9 +22,8 @@ from privcausal import testing
 from privcausal.accounting import PICO, multiplier_for_replaced
 from privcausal.errors import CapabilityError
 from privcausal.estimators.bases import NN, Kernel
-from privcausal.features.design import design_of
+from privcausal.features.design import Rows, design_of
 from privcausal.features.functions import inputs, logistic, split, start
-from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 from privcausal.vault.queries.boosting import row_gradients

@@ -12,7 +12,7 @@ from scipy.stats import gamma, kstest, norm
 from sklearn.linear_model import LogisticRegression
 
 from privcausal import testing
-from privcausal.features.basis import Polynomials
+from privcausal.features.functions import Polynomials
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Schema
 from privcausal.vault import PublishedLogits, noise

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 from vault_helpers import Study, random_rows, regressors, study, table
 
-from privcausal.features.basis import PART, Interactions, by_rows, onto, row_weights
-from privcausal.features.basis import SMALL_PRODUCT as SMALL
-from privcausal.features.functions import Additive, Extended
-from privcausal.features.rows import Space
+from privcausal.features.design import Space
+from privcausal.features.functions import (
+    PART,
+    Additive,
+    Extended,
+    Interactions,
+    by_rows,
+    onto,
+    row_weights,
+)
+from privcausal.features.functions import SMALL_PRODUCT as SMALL
 from privcausal.vault import Cross, CutScore, OfCovariates, ScoreSums, SizeHistogram
 from privcausal.vault.batch import Batch, Layout
 from privcausal.vault.queries import moments

@@ -18,7 +18,7 @@ from vault_helpers import saved
 
 import privcausal as pc
 from privcausal.errors import DataError
-from privcausal.features.basis import Sum
+from privcausal.features.functions import Sum
 from privcausal.vault.sources import stored
 from privcausal.vault.sources.files import open_path, open_relation, read_file
 from privcausal.vault.sources.memory import Memory

@@ -32,8 +32,8 @@ from vault_helpers import (
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import BudgetError, CapabilityError, DataError
-from privcausal.features.basis import row_weights
-from privcausal.features.rows import Rows
+from privcausal.features.design import Rows
+from privcausal.features.functions import row_weights
 from privcausal.vault import Source, open_source, open_vault
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR

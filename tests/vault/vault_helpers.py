@@ -19,15 +19,19 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from privcausal import testing, vault
-from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures, Turned
+from privcausal.features.design import FINE_BINS as FINE
 from privcausal.features.design import Design
-from privcausal.features.functions import Additive
+from privcausal.features.functions import (
+    Additive,
+    FeatureMap,
+    Interactions,
+    RescaledFeatures,
+    Turned,
+)
 from privcausal.features.functions import NuisanceTriple as Nuisance
-from privcausal.features.rows import FINE_BINS as FINE
 from privcausal.inference.population import Population, feature_map
 from privcausal.request.formula import CausalFormula, resolve_groups
-from privcausal.request.plan import Plan, Stage
-from privcausal.request.request import Budget, Request, Trust
+from privcausal.request.request import Budget, Plan, Request, Stage, Trust
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.vault import Aipw, Outcome, Source, Vault, open_source, open_vault
 from privcausal.vault.exit import Mechanism

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.features.basis import Fourier
+from privcausal.features.functions import Fourier
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import Solution

@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.features import basis
-from privcausal.features.basis import Features
-from privcausal.features.rows import Rows
+from privcausal.features import functions
+from privcausal.features.design import Rows
+from privcausal.features.functions import Features
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Neighbors, Singles, Vector
 from privcausal.vault.batch import Batch
@@ -33,7 +33,7 @@ def grid_rows(features: Features, rows: Rows, weight: Vector, cut: float | None 
     """
     factor = weight * (row_scale(features.size) / (features.cut if cut is None else cut))
     ints = rows.matrix(features.size, np.float64)
-    for column, out in zip(basis.columns_of(features, rows), ints.T, strict=True):
+    for column, out in zip(functions.columns_of(features, rows), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=out), out=out)
     return surely(ints)
 
@@ -62,7 +62,7 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     """
     size, key = features.size, (features, grid_rows)
     keeps = rows.keeps_matrices and rows.by_column
-    keeps = keeps and not isinstance(features, basis.RescaledFeatures)
+    keeps = keeps and not isinstance(features, functions.RescaledFeatures)
     whole: Singles | None = rows.kept(*key) if keeps else None
     if whole is not None:
         ints = rows.matrix(size, np.float64)
@@ -71,7 +71,7 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
         return
     if keeps:  # The array is kept with the rows.
         whole = rows.space.lasting(len(rows), size) if rows.space else rows.matrix(size, np.float32)
-    both = basis.Interactions | basis.RescaledFeatures
+    both = functions.Interactions | functions.RescaledFeatures
     products = features if isinstance(features, both) else None
     for at, part in products.parts(rows) if products else [(slice(0, len(rows)), rows)]:
         if products:
@@ -82,7 +82,7 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
             np.copyto(ints, values)
             ints = surely(ints)
         else:
-            ints = grid_rows(features, rows, basis.row_weights(features, rows))
+            ints = grid_rows(features, rows, functions.row_weights(features, rows))
         if whole is not None:
             whole[at] = ints
         yield at, ints
@@ -140,8 +140,8 @@ class RowProducts(Mechanism):
         # faster.
         half = (u.shape[1] + 1) // 2
         gram = np.zeros((u.shape[1],) * 2)
-        gram[:half] = basis.by_rows(u[:, :half], u)
-        gram[half:, half - 1 :] = basis.by_rows(u[:, half:], u[:, half - 1 :])
+        gram[:half] = functions.by_rows(u[:, :half], u)
+        gram[half:, half - 1 :] = functions.by_rows(u[:, half:], u[:, half - 1 :])
         return np.asarray(gram[np.triu_indices(len(gram))], np.int64)
 
     def matrix(self, values: Vector) -> Matrix:
@@ -164,7 +164,7 @@ class Gram(RowProducts):
         return self.features.size, self.features.cut
 
     def rows(self, batch: Batch) -> Matrix:
-        root = np.sqrt(basis.row_weights(self.features, batch.rows))
+        root = np.sqrt(functions.row_weights(self.features, batch.rows))
         if self.factor is not None:
             root = root * np.clip(self.factor(batch), -1.0, 1.0)
         return grid_rows(self.features, batch.rows, root)
@@ -312,7 +312,7 @@ class PolynomialSums(Mechanism):
     leaves room for rounding each entry.
     """
 
-    polynomials: basis.Polynomials
+    polynomials: functions.Polynomials
     outcome: Outcome
 
     label = "squared loss by arm, p = {self.polynomials.size}"
@@ -371,7 +371,7 @@ class RegressionMoments(RowProducts):
         size, bound = self.limits
         scale = row_scale(size) / bound
         out, root = batch.rows.matrix(size, np.float64), weight * scale
-        phi = basis.columns_of(self.joint.features, batch.rows)
+        phi = functions.columns_of(self.joint.features, batch.rows)
         for column, ints in zip(phi, out[:, :-1].T, strict=True):
             np.rint(np.multiply(column, root, out=ints), out=ints)
         np.rint(np.multiply(last, self.joint.scale * scale, out=out[:, -1]), out=out[:, -1])
@@ -398,8 +398,8 @@ class ResidualMoments(RowProducts):
     def rows(self, batch: Batch) -> Matrix:
         weight, left = self.joint.left(batch, self.delta)
         root = weight * left
-        size = np.abs(root) * np.sqrt(basis.squared_norm(batch.rows.phi(self.joint.features)))
-        root *= np.minimum(1.0, self.cut / np.maximum(size, basis.TINY))
+        size = np.abs(root) * np.sqrt(functions.squared_norm(batch.rows.phi(self.joint.features)))
+        root *= np.minimum(1.0, self.cut / np.maximum(size, functions.TINY))
         return grid_rows(self.joint.features, batch.rows, root, self.cut)
 
 

@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import helmert
 
-from privcausal.features.basis import combine, squared_norm
-from privcausal.features.functions import Function
+from privcausal.features.functions import Function, combine, squared_norm
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.queries import sums

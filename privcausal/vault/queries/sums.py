@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.features.basis import squared_norm
 from privcausal.features.design import Design
+from privcausal.features.functions import squared_norm
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.features.design import header
-from privcausal.features.rows import Space
+from privcausal.features.design import Space, header
 from privcausal.request.schema import Header, label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawColumn, dealt
