@@ -270,26 +270,6 @@ class Fit:
         self.vault.score_survival(score)
         self.alerts |= survival.survival_alerts(request, self.curves, survivals)
 
-    def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
-        """Narrow the schema to the detected range of covariates; values outside are clipped.
-
-        The pass over the rows also computes `looks`.
-        """
-        names = budget.ranged(self.plan.request, self.schema)
-        cells = Marginals(names, self.schema, RANGE_CELLS)
-        self.gather({COLUMN_RANGES: cells, **looks})
-        release = self.release(COLUMN_RANGES, cells)
-        counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
-        narrowed: dict[str, Any] = {}
-        for name, c in zip(names, counts, strict=True):
-            domain, slope = self.schema[name], name in budget.of_slopes(self.plan.request)
-            assert isinstance(domain, Interval)
-            narrowed[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
-            if slope:  # these values are not clipped to that range
-                self.check_domain(name, c, sd, COLUMN_RANGES)
-                narrowed[name] = Transformed(narrowed[name].lo, narrowed[name].hi, domain)
-        self.schema = self.schema.with_columns(narrowed)
-
     def _estimate_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
         """Bounds of the columns: magnitudes first, then a grid within them."""
         request, outcome = self.plan.request, self.plan.request.formula.outcome
@@ -480,7 +460,22 @@ def prepare(fit: Fit, *, linear_terms: bool = True) -> FitState:
         edges = score_edges(1.0, WEIGHT_HALF_OCTAVES)
         ahead[budget.ROW_WEIGHTS] = SizeHistogram(weight, edges, "survey weights")
     if fit.plan.has(COLUMN_RANGES):
-        fit.find_ranges(ahead)
+        # Narrow the schema to the detected range of covariates; values outside are clipped. The
+        # pass over the rows also computes the later histograms.
+        names = budget.ranged(request, fit.schema)
+        cells = Marginals(names, fit.schema, RANGE_CELLS)
+        fit.gather({COLUMN_RANGES: cells, **ahead})
+        release = fit.release(COLUMN_RANGES, cells)
+        counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
+        narrowed: dict[str, Any] = {}
+        for name, c in zip(names, counts, strict=True):
+            domain, slope = fit.schema[name], name in budget.of_slopes(request)
+            assert isinstance(domain, Interval)
+            narrowed[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
+            if slope:  # these values are not clipped to that range
+                fit.check_domain(name, c, sd, COLUMN_RANGES)
+                narrowed[name] = Transformed(narrowed[name].lo, narrowed[name].hi, domain)
+        fit.schema = fit.schema.with_columns(narrowed)
         design, linear = designed()
         ahead = {}
     population = _population(fit, design, ahead)

@@ -138,11 +138,6 @@ class Planner:
         schema, undeclared = resolve_domains(request, Header(kinds))
         return cls(learner, base, request, schema, undeclared, assumed)
 
-    def without_rows(self) -> Planner:
-        """The forecasts already made, with names of columns of public rows but no values."""
-        names = dict.fromkeys(self.assumed.like)
-        return replace(self, assumed=replace(self.assumed, like=names))
-
     @property
     def has_nuisances(self) -> bool:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""

@@ -976,7 +976,16 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
         first.turned(cut.lever), first.residual, first.root, first.unit, cut.scale / scale, cut.norm
     )
     moments = _moments(state, SECOND_MOMENTS, row, cut.scale)
-    _note_collinear(state, moments, lift * fit.usual)
+    # Note collinear and constant columns. Absent levels have an alert of their own.
+    columns, noisy = state.design.columns, moments.sd > 0
+    half = np.array([0.0 if noisy and c.kind == "indicator" else 1 / c.per_unit for c in columns])
+    masks = collinear(moments.gram, moments.sd, lift * fit.usual, half)
+    for mask, text in zip(masks, COLLINEAR, strict=True):
+        if mask.any():
+            names = estimands.listed([columns[k].name for k in np.flatnonzero(mask)])
+            if not noisy:  # a test without noise, where the moments are singular
+                raise DataError(text.format(names=names))
+            state.note((("collinear", text.format(names=names)),))
     second = second_fit(moments, cut.weight, first.moments, fit)
     positive = count * (1.0 if state.weights is None else state.weights.positive)
     delta, step, model = second.delta, lift * scale, second.square * second.gram
@@ -1060,25 +1069,6 @@ def _sizes(
     share = 1.0 if first.sparse else along * min(law.far / cuts.LONG_FROM, 1.0)
     prior = np.asarray(np.hypot(LEAST_PULL, MOST_PULL * share) + 0 * along)
     return law, leverage, Pull.read(sums, noise, rows, across, float(starts[last]), prior)
-
-
-def _note_collinear(state: first_stages.FitState, moments: RowMoments, lift: Matrix) -> None:
-    """Note collinear and constant columns. Absent levels have an alert of their own.
-
-    Raises
-    ------
-    DataError
-        In tests without noise, where the moments of such columns are singular.
-    """
-    columns, noisy = state.design.columns, moments.sd > 0
-    half = np.array([0.0 if noisy and c.kind == "indicator" else 1 / c.per_unit for c in columns])
-    masks = collinear(moments.gram, moments.sd, lift, half)
-    for mask, text in zip(masks, COLLINEAR, strict=True):
-        if mask.any():
-            names = estimands.listed([columns[k].name for k in np.flatnonzero(mask)])
-            if not noisy:
-                raise DataError(text.format(names=names))
-            state.note((("collinear", text.format(names=names)),))
 
 
 INFLATION, CONSTANT = 10.0, 0.05

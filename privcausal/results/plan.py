@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -132,9 +132,12 @@ class PlanResult(Printed):
         object.__setattr__(self, "points", tuple(points))
         for n, eps in self.points:  # Refuse points that cannot be planned here, not when printing.
             self.planner.at(n, eps)
-        if self.planner.assumed.like:  # All forecasts are made here, and no row is kept.
+        if self.planner.assumed.like:
+            # All forecasts are made here. Names of columns of public rows are kept, but no values.
             _ = self.table
-            object.__setattr__(self, "planner", self.planner.without_rows())
+            names = dict.fromkeys(self.planner.assumed.like)
+            assumed = replace(self.planner.assumed, like=names)
+            object.__setattr__(self, "planner", replace(self.planner, assumed=assumed))
 
     # -- numbers -----------------------------------------------------------------------------
 
