@@ -777,12 +777,10 @@ def from_cells(
     >>> fit.cells.index.tolist()
     ['cell = a', 'cell = b']
     """
-    budget = uplift.cell_budget(eps, delta, noise)
     estimators.check_object("learner", learner)
-    request = uplift.cell_request(
-        cells, outcome, learner or estimators.ADUM(), budget, neighbors, propensity
-    )
-    table = request.read(frame, noisy=noise is not None)
+    adum, price, noisy = learner or estimators.ADUM(), (eps, delta), noise is not None
+    request = uplift.cell_request(cells, outcome, adum, price, neighbors, propensity, noisy=noisy)
+    table, budget = request.read(frame, noisy=noisy), request.request.budget
     if noise is not None:
         if ledger is not None:
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")

@@ -505,7 +505,7 @@ class AuditResult(Printed):
         head = tables.Pairs(
             "The audit",
             (("Call", self.call), ("Neighbors", self.neighbors.replace("_", "/"))),
-            (("Level", f"{self.level:g}"), ("Verdict", self.verdict)),
+            (("Level", f"{self.level:g}"), ("Verdict", VERDICTS[self.passes])),
         )
         departed = f"Given the same answers, {self.departed}."
         note = tables.Prose((AUDIT_READING if self.departed is None else departed,))
@@ -521,13 +521,12 @@ class AuditResult(Printed):
         grid = tables.TableGrid("Claims", columns, tuple(cells), self.table)
         return Summary("Privacy Audit", (rule, head, rule, grid, rule, note), alert="")
 
-    @property
-    def verdict(self) -> str:
-        return "no claim refuted" if self.passes else "CLAIM REFUTED"
-
     def __repr__(self) -> str:
-        return f"<audit of {self.call}: {self.verdict}>"
+        return f"<audit of {self.call}: {VERDICTS[self.passes]}>"
 
+
+VERDICTS = ("CLAIM REFUTED", "no claim refuted")
+"""Results of an audit that does not pass, and of one that passes."""
 
 ALL_TOGETHER = "all answers together"
 

@@ -15,7 +15,7 @@ import pytest
 import privcausal as pc
 
 PLAIN = {
-    "AuditResult.passes", "AuditResult.summary", "AuditResult.table", "AuditResult.verdict",
+    "AuditResult.passes", "AuditResult.summary", "AuditResult.table",
     "Binary.one", "Binary.ones", "Binary.zero", "Binary.zeros", "Exchange.default_model_infos",
     "EventStudyResult.ate", "EventStudyResult.balance", "EventStudyResult.overlap",
     "EventStudyResult.sensitivity", "Exchange.model", "Exchange.nobs", "Exchange.tvalues",
@@ -25,9 +25,9 @@ PLAIN = {
     "PlanResult.budget", "PlanResult.passes", "PlanResult.summary", "PlanResult.weak",
     "Printed.summary", "RegressionResult.ate", "RegressionResult.balance", "RegressionResult.gate",
     "RegressionResult.overlap", "RegressionResult.sensitivity", "ReleasedFit.plan",
-    "CateResult.get_prediction", "Exchange.cov_type", "Exchange.formula", "Exchange.remove_data",
+    "CateResult.get_prediction", "Exchange.cov_type", "GeneralizedResult.get_prediction",
     "RegressionResult.f_pvalue", "RegressionResult.fvalue", "RegressionResult.get_prediction",
-    "Result.summary2", "Tested.df_model", "Tested.df_resid", "Tested.use_t",
+    "Tested.df_model", "Tested.df_resid", "Tested.use_t",
     "ReleasedFit.zvalues", "Schema.columns", "Schema.get", "Schema.label_columns",
     "TradeOff.from_noise",
 }  # fmt: skip

@@ -567,7 +567,8 @@ def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
 
     def excess(log_rho: float) -> float:
         """OpenDP's delta(epsilon) is thirty times faster than its epsilon(delta)."""
-        converted = profile(min(max(1, int(math.exp(log_rho))), MAX_RHO)).delta(epsilon)
+        distance = gaussian_mu(min(max(1, int(math.exp(log_rho))), MAX_RHO))
+        converted = gaussian_profiles().map(distance).delta(epsilon)
         return math.log(max(converted, 1e-300) / delta)
 
     high = math.log(_guess(epsilon, delta)) + 1
@@ -613,21 +614,17 @@ def _zcdp_epsilon(rho_pico: int, delta: float) -> float:
     if rho_pico == 0:
         return 0.0
     # Beyond MAX_RHO, OpenDP's exponentials overflow. Infinity is valid too: no cap allows it.
-    return float(profile(rho_pico).epsilon(delta)) if rho_pico <= MAX_RHO else math.inf
-
-
-def profile(rho_pico: int) -> Any:
-    """OpenDP's privacy profile of zCDP, with methods ``epsilon(delta)`` and ``delta(epsilon)``.
-
-    `rho_pico` must be between 1 and `MAX_RHO`.
-    """
-    # A distance d has rho = d^2 / 2.
-    return _gaussian().map(gaussian_mu(rho_pico))
+    if rho_pico > MAX_RHO:
+        return math.inf
+    return float(gaussian_profiles().map(gaussian_mu(rho_pico)).epsilon(delta))
 
 
 @lru_cache(maxsize=1)
-def _gaussian() -> Any:
-    """OpenDP's Gaussian of scale 1, with zCDP d^2/2 at distance d, converted to approximate DP."""
+def gaussian_profiles() -> Any:
+    """OpenDP's Gaussian of scale 1, with zCDP d^2/2 at distance d, converted to approximate DP.
+
+    Its `map` of a distance has the methods ``epsilon(delta)`` and ``delta(epsilon)``.
+    """
     import opendp.prelude as dp  # takes 1.3 s, so not imported at the top
 
     dp.enable_features("contrib")

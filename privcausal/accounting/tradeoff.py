@@ -150,7 +150,8 @@ class TradeOff:
         1.91
         """
         rho = _need("rho", rho, 1e-12, min(450, price.MAX_RHO))
-        epsilon, curve = _losses(math.sqrt(2 * rho)), price.profile(pico(rho))
+        epsilon = _losses(math.sqrt(2 * rho))
+        curve = price.gaussian_profiles().map(price.gaussian_mu(pico(rho)))
         return cls._from_profile(epsilon, np.array([curve.delta(e) for e in epsilon.tolist()]))
 
     @classmethod

@@ -29,7 +29,6 @@ from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import Folds, by_fold, limited, remainder
 from privcausal.features import functions
-from privcausal.features.design import Rows
 from privcausal.features.functions import Constant, Function, LinearFunction, Triples
 from privcausal.inference import cuts as cuts_of
 from privcausal.inference import effects as estimates
@@ -117,8 +116,10 @@ def average_target(
     coef = np.r_[line.offset, slopes / state.regressors.alpha]
     pilot = EffectCentre(by_fold(scores), coef)
     # both kinds of scores are clipped at the same thresholds, so the span has the ends of both
-    ends, span = _ends(scores[0], state.rows, within or state.outcome), average.extremes.span
+    outcomes, span = within or state.outcome, average.extremes.span
     if span is not None:
+        extreme = ((t, y) for t in (0.0, 1.0) for y in (outcomes.lo, outcomes.hi))
+        ends = np.array([scores[0].at(state.rows, t, y) for t, y in extreme])
         span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))
     return replace(average, pilot=pilot, extremes=replace(average.extremes, span=span))
 
@@ -169,7 +170,9 @@ def _target(
         weight = vault.SurveyWeight(law.column, law.top)
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
         mass = weighted_mass(state, mass)
-    ends, width = _ends(scores[0], rows, outcome), 2 * outcome.bound
+    # scores of the smallest and the largest outcome in each arm, shape (2, 2, N)
+    low, high = ([scores[0].at(rows, t, y) for t in (0.0, 1.0)] for y in (outcome.lo, outcome.hi))
+    ends, width = np.stack([low, high], axis=1), 2 * outcome.bound
     extremes = cuts_of.Extremes(
         np.abs(ends).max(axis=1),
         (ends[:, 1] - ends[:, 0]) / width,
@@ -181,13 +184,6 @@ def _target(
     score = by_fold(scores)
     weighted = law is not None
     return Target(centre, score, mass, extremes, weighted=weighted, group_masses=weighted)
-
-
-def _ends(score: Score, rows: Rows, outcome: Outcome) -> Matrix:
-    """Scores of the smallest and the largest outcome in each arm, shape (2, 2, N)."""
-    return np.array([
-        [score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)
-    ])  # fmt: skip
 
 
 def weighted_mass(state: FitState, mass: Transform | None) -> Transform | None:

@@ -259,7 +259,7 @@ class Fit:
         survivals = self.release(
             survival.SURVIVAL_COUNTS, SurvivalCounts(survival.follow_up(request))
         )
-        self.curves = survival.arm_curves(request, survivals)
+        self.curves = survival.arm_curves(request, [survivals])
         raw = self.schema[request.formula.outcome]
         values = survival.values(request)
         tables = np.stack([survival.scores(curve, *values) for curve, _ in self.curves])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal.accounting import Release
-from privcausal.estimators import budget, estimands
+from privcausal.estimators import budget
 from privcausal.inference.effects import FEW_SDS, AverageEstimate
 from privcausal.request.request import Request, StageKey
 from privcausal.typing import Matrix, Vector
@@ -152,16 +152,11 @@ def times(request: Request) -> Vector:
     return np.linspace(0.0, follow.horizon, follow.bins + 1)
 
 
-def released_times(estimate: estimands.Estimate) -> Release:
-    """The release of the times by arm of a fit with a horizon."""
-    query = SurvivalCounts(follow_up(estimate.plan.request)).query
-    (release,) = (part for part in estimate.releases if part.charge.query == query)
-    return release
-
-
-def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCurve]]:
-    """The curves of the controls and of the treated with replicas, from the released times."""
-    query, sd = SurvivalCounts(follow_up(request)), float(release.noise_sd[0])
+def arm_curves(request: Request, releases: Sequence[Release]) -> list[tuple[ArmCurve, ArmCurve]]:
+    """The curves of the controls and of the treated with replicas, from a fit's releases."""
+    query = SurvivalCounts(follow_up(request))
+    (release,) = (part for part in releases if part.charge.query == query.query)
+    sd = float(release.noise_sd[0])
     curves = [arm_curve(sums, query.root) for sums in release.value.reshape(query.follow.shape)]
     return [(curve, curve.replicas(sd, query.root)) for curve in curves]
 

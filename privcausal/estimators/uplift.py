@@ -580,11 +580,21 @@ def cell_request(
     cells: Sequence[Any] | Plan,
     outcome: object,
     learner: ADUM,
-    budget: Budget,
+    price: tuple[float | None, float | None],
     neighbors: Neighbors,
     propensity: float | None,
+    *,
+    noisy: bool,
 ) -> CellRequest:
-    """Request for cells named by hand, or for the cells of a fit's plan."""
+    """Request for cells named by hand, or for the cells of a fit's plan.
+
+    `price` is the (epsilon, delta) of an exact table, or what the producer of a noisy table claims.
+    """
+    eps, delta = price
+    if noisy and eps is None:
+        raise BudgetError("A noisy table requires eps=, the epsilon that its producer claims.")
+    usual = 0.0 if noisy else 1e-5
+    budget = Budget(1.0 if eps is None else eps, usual if delta is None else delta, given=noisy)
     if not isinstance(learner, ADUM):
         raise CapabilityError("from_cells() requires learner=pc.learners.ADUM(...).")
     if learner.partition != "grid" or learner.cells is not None:
@@ -611,18 +621,6 @@ def cell_request(
     table = CellRequest(request, {"cell": "levels"}, learner)
     labels = (label.removeprefix("cell = ") for label in table.partition.labels)
     return replace(table, names=tuple(labels))
-
-
-def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
-    """Cost of an exact table, or the cost declared by the producer of a noisy table.
-
-    Raise `BudgetError` for a noisy table without the epsilon of its producer.
-    """
-    if noise is None:
-        return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)
-    if eps is None:
-        raise BudgetError("A noisy table requires eps=, the epsilon that its producer claims.")
-    return Budget(eps, 0.0 if delta is None else delta, given=True)
 
 
 def from_exact(cells: CellRequest, plan: Plan, vault: Vault) -> estimands.Estimate:

@@ -673,12 +673,11 @@ class RescaledFeatures:
     stretch: Vector
     cut: float
 
+    of = Interactions.of
+
     @property
     def size(self) -> int:
         return len(self.stretch)
-
-    def of(self, rows: Rows) -> Matrix:
-        return np.asarray(self.singles(rows), np.float64)
 
     def singles(self, rows: Rows) -> Singles:
         """The stretched features in single precision."""

@@ -532,9 +532,6 @@ class Schema(Strict):
     def get(self, name: str, default: Domain | None = None) -> Domain | None:
         return self.columns.get(name, default)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.columns
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)
 

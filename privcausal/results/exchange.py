@@ -285,6 +285,9 @@ STATS = {
 """Keys of `__maketables_stat__` with their labels; "N" is the protocol's own."""
 
 _MEANT = {
+    "see summary()": "summary2",
+    "see model.formula": "formula",
+    "a fit holds no rows": "remove_data",
     "see params": "coef coef_",
     "see bse": "se",
     "see cov_params()": "vcov",
@@ -343,13 +346,8 @@ class Exchange(hypotheses.Tested):
         For a fit made with test noise, these names alone still show that it is not private.
         """
         mark = " (NOT PRIVATE)" if self.guarantee.kind == "none" else ""
-        outcome = self.estimate.plan.request.formula.effect_on
-        return Model(f"{outcome}{mark}", list(self.params.index), self.formula)
-
-    @property
-    def formula(self) -> str:
-        """The formula as it was typed."""
-        return self.estimate.plan.request.formula.text
+        formula = self.estimate.plan.request.formula
+        return Model(f"{formula.effect_on}{mark}", list(self.params.index), formula.text)
 
     @property
     def cov_type(self) -> str:
@@ -362,9 +360,6 @@ class Exchange(hypotheses.Tested):
         if request.cluster is not None:
             return "cluster"
         return request.cov_type if request.regression or request.estimand == "CATE" else "robust"
-
-    def remove_data(self) -> None:
-        """Do nothing: a fit holds no rows."""
 
     @property
     def default_model_infos(self) -> dict[str, Callable[[Exchange], str | None]]:

@@ -86,7 +86,7 @@ class Result(exchange.Exchange):
         Examples
         --------
         >>> fit.overlap(study.frame, eps=0.2)
-        <Overlap: (0.2, 1e-05)-DP, proven>
+        <Overlap of recovery ~ programme | age + severity + C(ward) | bmi: (0.2, 1e-05)-DP, proven>
         """
         delta = self.estimate.plan.request.budget.delta if delta is None else delta
         counts = diagnostics.overlap(self.estimate, frame, Budget(eps, delta), ledger)
@@ -103,7 +103,7 @@ class Result(exchange.Exchange):
         Examples
         --------
         >>> fit.balance(study.frame, eps=0.2)
-        <Balance: (0.2, 1e-05)-DP, proven>
+        <Balance of recovery ~ programme | age + severity + C(ward) | bmi: (0.2, 1e-05)-DP, proven>
         """
         delta = self.estimate.plan.request.budget.delta if delta is None else delta
         means = diagnostics.balance(self.estimate, frame, Budget(eps, delta), ledger)
@@ -184,16 +184,6 @@ class Result(exchange.Exchange):
         display_names = tables.check_labels(labels, self.plan.request.formula.variables)
         view = tables.with_labels(view, display_names, named)
         return summarize(replace(view, title=title or view.title), full=full)
-
-    def summary2(
-        self,
-        yname: str | None = None,
-        xname: Sequence[str] | None = None,
-        title: str | None = None,
-        alpha: float = 0.05,
-    ) -> Summary:
-        """The method `summary`, with the arguments of statsmodels."""
-        return self.summary(alpha, title=title, yname=yname, xname=xname)
 
     def report(
         self,
@@ -440,7 +430,7 @@ class AteResult(Result):
             )
         coding, parts = estimate.schema[request.formula.treatment], []
         labels = level_names(coding) if isinstance(coding, Binary) else ()
-        curves = survival.arm_curves(request, survival.released_times(estimate))
+        curves = survival.arm_curves(request, estimate.releases)
         for label, (curve, replicas) in zip(labels, curves, strict=True):
             cov = curve.cov(replicas, request.trust.max_rows)
             sd, value = np.sqrt(np.diag(cov)), curve.survival

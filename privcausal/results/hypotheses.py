@@ -86,10 +86,6 @@ class Contrasts(Printed):
 
     result_frame = property(summary_frame)  # of `t_test_pairwise` in statsmodels
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of `frame`."""
-        return self.frame.copy()
-
     def tidy(self) -> pd.DataFrame:
         """Broom's columns and the maximum bias, as in `tidy` of a fit."""
         return self.frame.rename_axis("term").reset_index()[list(TIDY)]
@@ -284,8 +280,8 @@ class Tested(ReleasedFit):
         Returns
         -------
         Contrasts
-            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard error,
-            maximum bias, p value and limits. Covariances of groups are the released ones if the
+            `str()`, `.summary()`, `.frame`, `.as_latex()`: estimate, standard error, maximum bias,
+            p value and limits. Covariances of groups are the released ones if the
             groups partition the rows or the fit has several estimands. Otherwise they are taken as
             zero.
 

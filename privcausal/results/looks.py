@@ -322,7 +322,8 @@ class _Look(Printed):
         return Summary(self.title, blocks, tables.ALERTS[guarantee.kind])
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.guarantee.short}>"
+        formula = self.measured.plan.request.formula
+        return f"<{type(self).__name__} of {formula!s}: {self.guarantee.short}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -519,6 +520,3 @@ class Uplift(_Look):
         columns = tables.scaled(areas, heads, areas["std_error"])
         grid = tables.filled("Areas under the curves", names, *columns, frame=areas)
         return self._summary(grid, meaning)
-
-    def __repr__(self) -> str:
-        return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"

@@ -16,14 +16,13 @@ from trees import FILES, PACKAGE, tree
 
 import privcausal as pc
 
-MOST_FUNCTIONS = 42.4
-"""Of 1,000 lines. A ratchet: it goes down with what is written, to 42."""
+MOST_FUNCTIONS = 42.0
+"""Of 1,000 lines."""
 
-MOST_FILES = 106
-"""A ratchet too; 115 was the aim."""
+MOST_FILES, MOST_LINES = 101, 48_500
 
-LONGEST_WAY = {"functions": 575, "files": 44, "depth": 28}
-"""Of a warm fit by learner "r". A ratchet, to 500 functions in 36 files, 28 deep."""
+LONGEST_WAY = {"functions": 565, "files": 36, "depth": 28}
+"""Of a warm fit by learner "r". A ratchet: 500 functions are the aim."""
 
 SHARED = {"private", "dpcate"}
 """Public calls whose module says which is meant: `pc.private` and `pc.paper.private`."""
@@ -34,8 +33,9 @@ def test_functions_are_few_and_do_much() -> None:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     functions = sum(isinstance(node, kinds) for f in FILES for node in ast.walk(tree(f)))
     now = math.ceil(10_000 * functions / lines) / 10
-    assert now <= MOST_FUNCTIONS, f"{now} functions per 1,000 lines, and the aim is 42"
+    assert now <= MOST_FUNCTIONS, f"{now} functions per 1,000 lines"
     assert len(FILES) <= MOST_FILES
+    assert lines <= MOST_LINES, f"{lines} lines"
 
 
 def way(fit: Callable[[], object]) -> dict[str, int]:

@@ -103,7 +103,6 @@ def test_formats() -> None:
     assert "at no privacy cost" in str(told)
     assert "NOT PRIVATE" in str(told)
     assert told.as_latex(label="tab:c").count("tab:c") == 1
-    assert told.to_frame().equals(told.frame)
     assert "<table" in told._repr_html_()
     tidy = told.tidy()
     assert list(tidy) == [c for c in fits().tidy() if c != "alerts"]

@@ -95,8 +95,7 @@ class InstrumentScores:
         bound = reach * float(np.hypot(away, self.scale * self.most))
         vars(self).update(sizes=(many, 2 * many), reach=reach, bound=bound)
 
-    def __call__(self, batch: Batch) -> Vector:
-        return np.sqrt(squared_norm(self.parts(batch)[1]))
+    __call__ = SlopeScores.__call__  # the norm of the scores
 
     def parts(self, batch: Batch) -> tuple[Matrix, Matrix]:
         """d, shape (n, J), and the scores, of the outcome and then of T, shape (n, 2 J)."""
