@@ -231,7 +231,7 @@ class RequestedAverage(NamedTuple):
     parts: Vector = np.ones(1)
 
 
-def averages(
+def release_averages(
     state: FitState, requested: Sequence[RequestedAverage], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
     """Averages with their covariance, from one release of the scores and their squares.
@@ -563,7 +563,7 @@ UNLIKE_ALERT = (
 )
 
 
-def weighed(
+def choose_limits(
     state: first_stages.FitState,
     partials: Folds,
     nuisances: Triples,
@@ -699,7 +699,7 @@ def requested_averages(
             average = replace(average, mass_spread=PRIORS.mass_sd, own_mass=True, group_masses=True)
             averages.append(RequestedAverage(term, average, remainder(state, partials, term), unit))
             continue
-        scored = weighed(state, partials, nuisances, tau, stage)
+        scored = choose_limits(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
         average = average_target(state, scored.nuisances, centre)
         if state.propensity is not None:

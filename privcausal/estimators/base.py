@@ -20,8 +20,8 @@ from privcausal.estimators.averages import (
     RequestedAverage,
     WeightedNuisances,
     average_target,
-    averages,
-    weighed,
+    choose_limits,
+    release_averages,
 )
 from privcausal.estimators.bases import DPEBM, AnyBase, PrivateBase, moment_base, private_base
 from privcausal.estimators.budget import Step
@@ -209,14 +209,16 @@ class CateLearner(EffectLearner):
         state = nu.with_outcomes(state, averages_of.AVERAGE_RANGE, look=True)
         scored = WeightedNuisances(learned.nuisances, learned.remainder)
         if learned.pilot is not None:
-            scored = weighed(state, learned.partials, learned.nuisances, learned.pilot, STAGES[1])
+            scored = choose_limits(
+                state, learned.partials, learned.nuisances, learned.pilot, STAGES[1]
+            )
             scored = scored._replace(remainder=scored.remainder + learned.remainder)
         tau, centre = None, learned.centre
         if centre is None:
             tau, centre = effect, float(np.mean(effect(state.rows)))
         target = average_target(state, scored.nuisances, centre, tau)
         requested = [RequestedAverage(ATE_TERM, target, scored.remainder)]
-        estimate = averages(state, requested, STAGES, scored.weight)
+        estimate = release_averages(state, requested, STAGES, scored.weight)
         estimate = with_adjustment(state, learned.partials, estimate)
         # The effect plus a constant, so that its mean is near the average. The two means are
         # weighed by their variances. If their distance shows a larger error of the effect's mean,

@@ -17,8 +17,8 @@ from privcausal.estimators.averages import (
     CLUSTER_STEP,
     RequestedAverage,
     Target,
+    choose_limits,
     requested_averages,
-    weighed,
 )
 from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import Estimate
@@ -79,7 +79,7 @@ def arm_effects(
     for arm, ((own_state, partials), cross) in enumerate(zip(folds, crosses.items(), strict=True)):
         tau = nu.residual_effect(own_state, partials, cross)
         nuisances = tuple(nu.nuisance_of(p, tau, own_state.outcome) for p in partials)
-        scored = weighed(own_state, partials, nuisances, tau, stage, (arm, mass))
+        scored = choose_limits(own_state, partials, nuisances, tau, stage, (arm, mass))
         target = averages.arm_target(own_state, scored.nuisances, arm, mass, several=True)
         means.append((target, scored.remainder))
         if shares:  # known shares are not clipped
@@ -194,7 +194,7 @@ class Private(AverageLearner):
         state = prepared(fit)  # ranges, survey weights, marginals, basis, outcome range
         if fit.request.arms:
             requested, notes = arm_effects(state, AVERAGE_STAGES[1])
-            estimate = averages.averages(state, requested, AVERAGE_STAGES)
+            estimate = averages.release_averages(state, requested, AVERAGE_STAGES)
             return learners.finish(state, None, None, estimate, notes)
         # Gram matrix, propensity and mean outcome, with their interactions
         state, partials = nu.additive_nuisances(state)
@@ -205,7 +205,7 @@ class Private(AverageLearner):
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
         # limits of the weights, then sizes of the scores and their sums
         requested, weight = requested_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
-        estimate = averages.averages(state, requested, AVERAGE_STAGES, weight)
+        estimate = averages.release_averages(state, requested, AVERAGE_STAGES, weight)
         estimate = with_survival_noise(fit.request, fit.curves, estimate)
         estimate = learners.with_adjustment(state, partials, estimate, estimate.terms[0])
         models = learners.reported_nuisances(partials, nuisances)

@@ -52,7 +52,7 @@ def test_without_noise_it_is_the_doubly_robust_mean_of_each_arm() -> None:
         Weighed((Nuisance(Constant(a), Constant(0.0), Constant(b)),), Remainder(0.0, 0.0))
         for a, b in zip(p.tolist(), m.tolist(), strict=True)
     ]
-    with textbook(), mock.patch.object(several, "weighed", side_effect=given):
+    with textbook(), mock.patch.object(several, "choose_limits", side_effect=given):
         found = fit(data, groups="site")
     own = data["T"].to_numpy()[:, None] == np.array(list("abc"))
     scores = m + own * (data["Y"].to_numpy()[:, None] - m) / p
