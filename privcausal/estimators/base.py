@@ -209,9 +209,8 @@ class CateLearner(EffectLearner):
         state = nu.with_outcomes(state, averages_of.AVERAGE_RANGE, look=True)
         scored = WeightedNuisances(learned.nuisances, learned.remainder)
         if learned.pilot is not None:
-            scored = choose_limits(
-                state, learned.partials, learned.nuisances, learned.pilot, STAGES[1]
-            )
+            folds, nuisances = learned.partials, learned.nuisances
+            scored = choose_limits(state, folds, nuisances, learned.pilot, STAGES[1])
             scored = scored._replace(remainder=scored.remainder + learned.remainder)
         tau, centre = None, learned.centre
         if centre is None:

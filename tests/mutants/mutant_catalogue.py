@@ -204,7 +204,7 @@ ROWS = (
     Mutant(
         "objects named by the first equal one", "features.design:_is_plain",
         "and not holds_objects(series)", "",
-        "features/test_columns.py::test_a_label_is_of_its_own_cell[99]",
+        "features/test_columns.py::test_a_label_is_of_its_own_cell[150]",
     ),
     Mutant(
         "objects taken for texts by their first values", "features.design:_is_plain",
