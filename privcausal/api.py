@@ -436,8 +436,8 @@ def regress(
     ['Intercept', 'programme', 'age']
     """
     trust = Trust.of(neighbors, unit, max_rows)
-    request = bounds, eps, delta, trust, control, weights
-    return _regressed("OLS", results.RegressionResult, formula, data, *request, ledger, progress)
+    settings = bounds, eps, delta, trust, control, weights
+    return _regressed("OLS", results.RegressionResult, formula, data, *settings, ledger, progress)
 
 
 @strict
@@ -482,8 +482,10 @@ def logit(
     ['Intercept', 'programme', 'age']
     """
     trust = Trust.of(neighbors, unit, max_rows)
-    request = bounds, eps, delta, trust, control, weights
-    return _regressed("logit", results.GeneralizedResult, formula, data, *request, ledger, progress)
+    settings = bounds, eps, delta, trust, control, weights
+    return _regressed(
+        "logit", results.GeneralizedResult, formula, data, *settings, ledger, progress
+    )
 
 
 @strict
@@ -523,9 +525,9 @@ def poisson(
     ['Intercept', 'programme', 'age']
     """
     trust = Trust.of(neighbors, unit, max_rows)
-    request = bounds, eps, delta, trust, control, weights
+    settings = bounds, eps, delta, trust, control, weights
     return _regressed(
-        "poisson", results.GeneralizedResult, formula, data, *request, ledger, progress
+        "poisson", results.GeneralizedResult, formula, data, *settings, ledger, progress
     )
 
 

@@ -47,7 +47,7 @@ class ScoreParts(NamedTuple):
     it, and elsewhere. The effect times e is eta - mu0.
     """
 
-    e: Function
+    e: Function  # Limited by `soft_clip`
     eta: Function
     mu0: Function
     mu1: Function
@@ -77,13 +77,14 @@ class Estimand:
     )
     methods: tuple[str, ...] = ()  # Steps before all others
 
-    # Whether scores divide by e, and by 1 - e. If they divide by neither, the limits are wide.
+    # Whether scores divide by e, and by 1 - e, which then limit it. If they divide by neither, the
+    # limits are wide.
     by_e, by_rest = False, False
     compared: str = "treatment"  # The variable that is compared given the covariates
     in_set: bool = False  # Whether the interval is a confidence set, which may be unbounded
 
     rows = "rows"  # Those whose average it is
-    powers = (0, 0)  # Of e and 1 - e in the tilt
+    powers = (0, 0)  # Of e and 1 - e in the tilt; a tilt that is no such product replaces `tilt`
 
     def tilt(self, e: Vector) -> Vector:
         """Weight of each row in the average."""

@@ -101,6 +101,9 @@ def check_request(request: Request) -> None:
         raise SchemaError(f"Unit column {request.trust.unit!r} cannot also be in the formula.")
 
 
+COPY = "Copy it to a column with another name."
+"""Remedy for a column with two uses that the formula names."""
+
 SUM_TOLERANCE = 1e-6
 """Rounding of shares that add up to 1, such as 0.333333."""
 
@@ -152,9 +155,11 @@ def check_weights(request: Request) -> None:
             "example bounds={'weight': (0, 5000)}."
         )
     if request.weights in (*request.formula.variables, request.propensity, request.trust.unit):
+        dot = request.weights in request.formula.rest
+        remedy = f"Write '. - {formula.quoted(request.weights)}' in the formula." if dot else COPY
         raise SchemaError(
             f"Weights column {request.weights!r} cannot also be in the formula, the propensity, "
-            "or the unit. Copy it to a column with another name."
+            f"or the unit. {remedy}"
         )
     if request.cov_type == "HC0" and not request.regression:
         raise CapabilityError(
@@ -172,9 +177,11 @@ def check_clusters(request: Request) -> None:
     column, panel = request.cluster.column, request.trust.panel
     taken = [*request.columns, *([panel.time] if panel else [])]
     if column in taken and column != request.trust.unit:
+        dot = column in request.formula.rest
+        remedy = f"Write '. - {formula.quoted(column)}' in the formula." if dot else COPY
         raise SchemaError(
             f"Cluster column {column!r} cannot also be in the formula, in groups= or the time. "
-            "Copy it to a column with another name."
+            f"{remedy}"
         )
     alone = request.regression or request.estimand in OVER_ROWS
     alone = alone and not (request.more or request.arms)

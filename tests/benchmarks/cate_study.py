@@ -98,8 +98,7 @@ COLUMNS = [
 KEYS, TEXTS = COLUMNS[:5], ("data", "method", "code")
 
 LEARNING = ("averages", "base", "bases", "nuisances", "meta", "first_stages")
-INFERRING = ("averages", "cuts", "effects", "population", "priors", "ranges",
-             "regression")  # fmt: skip
+INFERRING = ("cuts", "effects", "population", "priors", "ranges", "regression")
 
 
 @lru_cache(maxsize=1)
