@@ -248,7 +248,7 @@ def run(
                 stopped = type(error), str(error)
     if stopped is not None:  # raised here, so that it does not keep the first error as context
         error_type, text = stopped
-        left, whole = opened.unspent.values(), plan.rho or plan.epsilon
+        left, whole = opened.unspent, plan.rho or plan.epsilon
         used = whole - sum(stage.charged if plan.rho else stage.epsilon for stage in left)
         text += f" The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} "
         text += f"stages, with {used / whole:.0%} of its budget."

@@ -407,22 +407,31 @@ class Design:
     def scaled(
         self, frame: Mapping[str, Vector | Integers], size: int, out: Matrix | None = None
     ) -> Matrix:
-        """Scaled columns of values inside their domains, shape (n, q), written to `out`.
+        """Scaled columns, shape (n, q). Values that are not finite become NaN.
 
-        Values that are not finite become NaN. Numbers and levels are looked up, which is many times
-        faster and gives the same bits. Formulaic evaluates the other columns.
+        With `out`, they are written to it, and values must be inside their domains. Otherwise
+        values outside are clipped. Numbers and levels are looked up, which is many times faster and
+        gives the same bits. Formulaic evaluates the other columns.
         """
+        inside = out is not None
         out = np.empty((size, len(self.columns))) if out is None else out
         values = None if self.plain else self._evaluate(frame)
         for j, column in enumerate(self.columns):
             if values is None or column.kind in ("numeric", "indicator"):
-                self.fill(j, frame, out[:, j])
+                self.fill(j, frame, out[:, j], inside=inside)
             else:
                 out[:, j] = column.scale(values[:, j])
         return out
 
-    def fill(self, j: int, frame: Mapping[str, Vector | Integers], out: Vector) -> Vector:
-        """Write a numeric or indicator column of values inside their domains to `out`."""
+    def fill(
+        self,
+        j: int,
+        frame: Mapping[str, Vector | Integers],
+        out: Vector,
+        *,
+        inside: bool = True,
+    ) -> Vector:
+        """Write a numeric or indicator column of values, all `inside` their domains, to `out`."""
         column = self.columns[j]
         if column.kind == "indicator":
             # -1, an undeclared label, is the last entry. All other codes are in range.
@@ -430,7 +439,7 @@ class Design:
             values = self._codes[j].take(codes, mode="wrap")
         else:
             values = np.asarray(frame[str(column.variable)], np.float64)
-            if self._inside[j]:
+            if inside and self._inside[j]:
                 # This gives the same bits as `Column.scale`, in half the steps.
                 np.subtract(values, column.middle, out=out)
                 return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
@@ -989,10 +998,11 @@ class Rows:
         key = "scaled", id(design)
         if key not in self.cache:
             lifetime: Lifetime = "rows"
+            out: Matrix | None = None  # values of other rows may be outside their domains
             if self._passing(design):
                 out, lifetime = self.matrix(len(design), np.float64), "pass"
-            else:
-                out = np.empty((self.size, len(design)), order="F" if self.by_column else "C")
+            elif self.by_column:
+                out = np.empty((self.size, len(design)), order="F")
             values = design.scaled(self.frame, self.size, out)
             self.cache[key] = Cached((design,), values, lifetime)
         return cast(Matrix, self.cache[key].value)
@@ -1103,7 +1113,7 @@ class Rows:
         return value
 
     def phi(self, features: Any) -> Matrix:
-        """The matrix of some `basis.Features`, shape (n, size)."""
+        """The matrix of some `functions.Features`, shape (n, size)."""
         key = "phi", id(features)
         if key not in self.cache:
             self.cache[key] = Cached((features,), features.of(self), "pass")

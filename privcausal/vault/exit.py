@@ -85,9 +85,9 @@ class Query(Named, ABC):
     name: str = "discrete Gaussian"
 
     @cached_property
-    @abstractmethod
     def units(self) -> Vector:
-        """Natural units per integer of each coordinate, shape (m,)."""
+        """Natural units per integer of each coordinate, shape (m,). Each query defines them."""
+        raise NotImplementedError
 
     @cached_property
     def weights(self) -> Vector:

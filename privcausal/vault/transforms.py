@@ -108,14 +108,17 @@ class OfTreatment:
 
     @property
     def bound(self) -> float:
-        bounds = {
-            "residual": 1 - self.clip,
-            "overlap": (1 - self.clip) ** 2 / self.scale,
-            "root": 1.0,
-            "balance": (1 - self.clip) / self.clip if self.clip else np.inf,
-            "treated": 1 / self.scale,
-        }
-        return bounds[self.kind]
+        match self.kind:
+            case "residual":
+                return 1 - self.clip
+            case "overlap":
+                return (1 - self.clip) ** 2 / self.scale
+            case "root":
+                return 1.0
+            case "balance":
+                return (1 - self.clip) / self.clip
+            case _:
+                return 1 / self.scale
 
     def __call__(self, batch: Batch) -> Vector:
         if self.kind == "treated":

@@ -115,14 +115,13 @@ class Vault(guard.Opaque):
     """Opaque handle on the rows of one fit.
 
     `passes` counts how often the rows were read. The count follows from the plan and from the
-    earlier releases. `unspent` holds the stages of the plan that were not spent. `answers` holds
-    the releases by stage, one for each fold. From these numbers `Replay` answers again. `silent` is
-    whether test noise is zero.
+    earlier releases. `answers` holds the releases by stage, one for each fold. From these numbers
+    `Replay` answers again. `silent` is whether test noise is zero.
     """
 
     __slots__ = (
-        "_exit", "_gathered", "_parts", "_passes", "_plan", "_progress", "answers",
-        "passes", "real_noise", "silent", "size", "unspent",
+        "_exit", "_gathered", "_parts", "_passes", "_plan", "_progress", "_unspent", "answers",
+        "passes", "real_noise", "silent", "size",
     )  # fmt: skip
 
     @guard.guarded
@@ -137,7 +136,7 @@ class Vault(guard.Opaque):
         """Without a source, the vault has no rows, and `size` is their public number."""
         self._plan = plan
         self._parts = part_numbers(plan)
-        self.unspent = {stage.name: stage for stage in plan.stages}
+        self._unspent = {stage.name: stage for stage in plan.stages}
         self.size = size
         self.real_noise = noise_source.real
         probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
@@ -150,6 +149,11 @@ class Vault(guard.Opaque):
         if source is not None:
             self.size = admission.public_size(source, plan.request)
             self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
+
+    @property
+    def unspent(self) -> tuple[Stage, ...]:
+        """Stages of the plan that were not spent, in order."""
+        return tuple(self._unspent.values())
 
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
@@ -382,9 +386,9 @@ class Vault(guard.Opaque):
 
     def _take(self, key: StageKey, order: object = None) -> Stage:
         """Spend the stage of this key and return it, after checking that it fits the query."""
-        if key not in self.unspent:
+        if key not in self._unspent:
             raise BudgetError(f"Stage {key!r} is not in the plan, or was already spent.")
-        stage = self.unspent[key]
+        stage = self._unspent[key]
         if all(query is not order for query, _ in self._gathered.get(key, [(order, [])])):
             raise CapabilityError(f"A different query was gathered for stage {key!r}.")
         law = "gaussian" if stage.rho else "laplace"
@@ -400,4 +404,4 @@ class Vault(guard.Opaque):
             check_release(order.width * order.rounds, "columns or rounds")
         self._progress.start(key)
         self.passes += 1
-        return self.unspent.pop(key)
+        return self._unspent.pop(key)

@@ -183,7 +183,7 @@ def _errors_searched(calls: list[Any]) -> Row:
 def _faults_searched(steps: list[str]) -> Row:
     found = searched = 0
     for step in steps:
-        for fault in canary.FAULTS:
+        for fault in canary.faults(canary.N):
             searched += 1
             with mock.patch(f"privcausal.{step}", side_effect=fault):
                 try:

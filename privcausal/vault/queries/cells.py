@@ -48,6 +48,7 @@ class ColumnHistograms(HistogramQuery):
 
     # Borders of the cells of signs and sizes, shape (cells + 1,)
     edges = np.concatenate([-SIZES[::-1], SIZES])
+    edges.setflags(write=False)
 
     def __post_init__(self) -> None:
         what, cells, many = "magnitudes", 2 * SIZE_STEPS + 1, len(self.variables)
@@ -206,6 +207,8 @@ class CellSums(Mechanism):
             weights=np.repeat([*weights, square], entries),
             units=np.repeat([*units, half**2 / CELL_UNIT], entries),
         )
+        self.weights.setflags(write=False)
+        self.units.setflags(write=False)
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         places = 2.0 if neighbors == "substitute" else 1.0

@@ -127,6 +127,8 @@ class RowProducts(Mechanism):
         size, bound = self.limits
         units = np.full(size * (size + 1) // 2, (bound / row_scale(size)) ** 2)
         vars(self).update(weights=triangle_weights(size), units=units)
+        self.weights.setflags(write=False)
+        self.units.setflags(write=False)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -114,11 +113,12 @@ class BlockSums(Mechanism):
     units: Vector
 
     @cached_property
-    @abstractmethod
     def blocks(self) -> tuple[QueryBlock, ...]:
-        """Blocks of a row's vector, in this order."""
+        """Blocks of a row's vector, in this order. Each query defines them."""
+        raise NotImplementedError
 
     def __post_init__(self) -> None:
+        """Set the fields that follow from the blocks; subclasses call this from their own."""
         weights = []
         for block in self.blocks:
             entry = np.ones(1) if block.matrix is None else triangle_weights(block.matrix)
@@ -135,6 +135,8 @@ class BlockSums(Mechanism):
             weights=np.tile(row_weights, self.arms),
             units=np.tile(units, self.arms),
         )
+        for array in (self.row_weights, self.natural, self.weights, self.units):
+            array.setflags(write=False)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if neighbors == "add_remove":
