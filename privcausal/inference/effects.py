@@ -44,9 +44,6 @@ from privcausal.inference.regression import Remainder, positive_part, signal_sha
 from privcausal.request.formula import Partitions, Place, ResultTerm, in_places
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
-# -- averages, groups and projections --------------------------------------------------------------
-
-
 # -- the delta method -------------------------------------------------------------------------
 
 
@@ -777,9 +774,6 @@ def folded_quantile(ratio: Vector) -> Vector:
     """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`covering`)."""
     beyond = np.maximum(ratio - FAR_BOUND, 0.0)
     return np.asarray(np.interp(ratio, BIAS_RATIOS, BIAS_QUANTILES) + beyond)
-
-
-# -- effects as functions, slopes, and sensitivity -------------------------------------------------
 
 
 # -- conditional effects with the standard deviation of their error ---------------------------
