@@ -315,7 +315,7 @@ ROWS = (
     ),
     Mutant(
         "a stage may be released twice", "vault.vault:Vault._take",
-        "self.unspent.pop(key)", "self.unspent[key]",
+        "self._unspent.pop(key)", "self._unspent[key]",
         "vault/test_sums.py::test_what_was_gathered_is_released_for_its_own_query_only",
     ),
 )  # fmt: skip
