@@ -214,7 +214,7 @@ ROWS = (
     Mutant(
         "any object written as its text", "request.schema:label_key",
         "str(value) if pandas else None", "str(value)",
-        "request/test_schema.py::test_label_key[value32-None]",
+        "request/test_schema.py::test_label_key[value10-None]",
     ),
     Mutant(
         "the exact number of rows is used under add_remove", "vault.admission:public_size",

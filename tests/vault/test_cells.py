@@ -208,13 +208,13 @@ def test_printed_counts_and_sums_have_the_printed_noise(relation: Any) -> None:
     """The formula without noise, and Lap(2/eps), Lap(2 D/eps) whatever the relation."""
     made = PrintedCells(PARTITION, Outcome(5.0, 10.0))
     call, release = answer(ordinary(800), made, 0.5, relation)
-    count, total = made.split(call.exact * made.units)
+    count, total = (call.exact * made.units).reshape(2, -1, 2)
     centred, _ = answer(ordinary(800), sums(("count_sum", "laplace")))
     found = sums(("count_sum", "laplace"))
     expected, away, _ = found.split(centred.exact * found.units)
     assert count == pytest.approx(expected, abs=1e-9)
     assert total == pytest.approx(away + 7.5 * expected, abs=1e-5)
-    sd = made.split(release.noise_sd)
+    sd = release.noise_sd.reshape(2, -1, 2)
     assert sd[0] == pytest.approx(np.sqrt(2) * 2 / 0.5, rel=1e-6)
     assert sd[1] == pytest.approx(np.sqrt(2) * 2 * 5 / 0.5, rel=1e-6)
     drawn = testing.drawn_again(call.query, np.zeros_like(call.exact), 100) * made.units

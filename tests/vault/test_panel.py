@@ -62,7 +62,8 @@ def expected(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     if len(before) != 1 or len(after) != 1:
         return (math.nan,)
     (_, y0, t0, x, g), (_, y1, t1, _, _) = before[0], after[0]
-    low, high = (min(max(number(y), -2.0), 3.0) if not math.isnan(number(y)) else math.nan
+    # infinite values are missing, as everywhere
+    low, high = (min(max(number(y), -2.0), 3.0) if math.isfinite(number(y)) else math.nan
                  for y in (y0, y1))  # fmt: skip
     untreated = number(t0) == 0
     return (high - low if untreated else math.nan, number(t1), number(x), label_key(g))
