@@ -93,7 +93,7 @@ def replay(
         same = (a.name, a.law, a.scale) == (b.name, b.law, b.scale)
         if not (same and np.array_equal(a.weights, b.weights)):
             raise Departure(f"a neighboring table received {b.name!r} with different noise")
-    # The whole released result: the releases, and what is computed from them.
+    # The whole released result: the releases, and all numbers computed from the releases.
     documents = []
     with TemporaryDirectory() as folder:
         path = Path(folder) / "fit.json"

@@ -29,6 +29,7 @@ from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import Folds, by_fold, limited, remainder
 from privcausal.features import functions
+from privcausal.features.design import Rows
 from privcausal.features.functions import Constant, Function, LinearFunction, Triples
 from privcausal.inference import cuts as cuts_of
 from privcausal.inference import effects as estimates
@@ -68,7 +69,7 @@ class Target:
     """The score and the mass to sum for an average effect."""
 
     centre: float  # c, in units of the outcome
-    score: Transform  # Of each row, from the nuisances of its own fold
+    score: Transform  # Score of a row, from the nuisances of its fold
     mass: Transform | None  # Near 1 on average; None means that each row counts as 1
     extremes: cuts_of.Extremes  # Largest possible scores
     mass_spread: float = PRIORS.balance_sd  # Prior sd of the mean mass around 1, without weights
@@ -116,10 +117,8 @@ def average_target(
     coef = np.r_[line.offset, slopes / state.regressors.alpha]
     pilot = EffectCentre(by_fold(scores), coef)
     # both kinds of scores are clipped at the same thresholds, so the span has the ends of both
-    outcomes, span = within or state.outcome, average.extremes.span
+    ends, span = _ends(scores[0], state.rows, within or state.outcome), average.extremes.span
     if span is not None:
-        extreme = ((t, y) for t in (0.0, 1.0) for y in (outcomes.lo, outcomes.hi))
-        ends = np.array([scores[0].at(state.rows, t, y) for t, y in extreme])
         span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))
     return replace(average, pilot=pilot, extremes=replace(average.extremes, span=span))
 
@@ -170,9 +169,7 @@ def _target(
         weight = vault.SurveyWeight(law.column, law.top)
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
         mass = weighted_mass(state, mass)
-    # scores of the smallest and the largest outcome in each arm, shape (2, 2, N)
-    low, high = ([scores[0].at(rows, t, y) for t in (0.0, 1.0)] for y in (outcome.lo, outcome.hi))
-    ends, width = np.stack([low, high], axis=1), 2 * outcome.bound
+    ends, width = _ends(scores[0], rows, outcome), 2 * outcome.bound
     extremes = cuts_of.Extremes(
         np.abs(ends).max(axis=1),
         (ends[:, 1] - ends[:, 0]) / width,
@@ -184,6 +181,12 @@ def _target(
     score = by_fold(scores)
     weighted = law is not None
     return Target(centre, score, mass, extremes, weighted=weighted, group_masses=weighted)
+
+
+def _ends(score: Score, rows: Rows, outcome: Outcome) -> Matrix:
+    """Scores of the smallest and the largest outcome in each arm, shape (2, 2, N)."""
+    arms = [[score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
+    return np.array(arms)
 
 
 def weighted_mass(state: FitState, mass: Transform | None) -> Transform | None:
@@ -721,7 +724,7 @@ def requested_averages(
     return [*averages, *risks], weight
 
 
-# -- survey weights: what results say about them, and an alert if they vary much ----------------
+# -- survey weights: their sentences in results, and an alert if they vary much -----------------
 
 MOST_DESIGN_EFFECT = 2.0
 """Design effect of weights that raises an alert. Common surveys have 1.2 to 2."""

@@ -104,7 +104,7 @@ class Learner(ABC):
 
         A number of 0 groups stands for other needs: the sd is a third of the rows that noise hides.
         """
-        # Of two groups that use the whole budget. A row, or unit, that moves changes both counts.
+        # Two groups that use the whole budget. A row, or unit, that moves changes both counts.
         # Gaussian noise has the sd 1 / sqrt(rho), and Laplace noise the sd sqrt(8) / epsilon.
         rho, epsilon = (part / accounting.PICO for part in (plan.rho, plan.epsilon))
         return float((rho + epsilon**2 / 8) ** -0.5), 2

@@ -103,7 +103,7 @@ class Totals(NamedTuple):
     # information on the constant. r is K, unless rounds are few.
     free: Matrix
     mass: Vector  # Public estimate of h, shape (K,)
-    position: Vector | None  # Of each bin along the axis; None for a factor
+    position: Vector | None  # Place of each bin along the axis; None for a factor
 
 
 def _through(to_coef: Matrix, law: Posterior) -> Posterior:
@@ -459,7 +459,7 @@ class Trained:
     cells: list[slice]  # Bins of each axis with a shape
     sums: Vector  # As released
     path: list[Shapes]  # The shapes before each round, and after the last
-    noise_sd: float  # Of a sum
+    noise_sd: float  # Sd of a sum's noise
 
     @cached_property
     def _masses(self) -> Matrix:

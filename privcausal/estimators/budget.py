@@ -93,7 +93,7 @@ class Step(NamedTuple):
     weight: float | Callable[[Request], float]
     # Conditions of request and base (`conditions`), all of which must hold; "not " negates one
     when: tuple[str, ...] = ()
-    # Of a histogram of the outcome, which the first pass over the rows then computes
+    # Borders of a histogram of the outcome, which the first pass over the rows then computes
     borders: Borders | None = None
 
 

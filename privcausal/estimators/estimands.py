@@ -84,7 +84,7 @@ class Estimand:
     in_set: bool = False  # Whether the interval is a confidence set, which may be unbounded
 
     rows = "rows"  # Those whose average it is
-    powers = (0, 0)  # Of e and 1 - e in the tilt; a tilt that is no such product replaces `tilt`
+    powers = (0, 0)  # Powers of e and 1 - e in the tilt; other tilts override `tilt`
 
     def tilt(self, e: Vector) -> Vector:
         """Weight of each row in the average."""
@@ -181,7 +181,7 @@ class Linked(Estimand):
     # `predicted`, `axis`: this scale in sentences on predictions, and on plots
     predicted: str = ""
     axis: str = ""
-    exponential: str = ""  # Of a coefficient
+    exponential: str = ""  # Name of exp(coefficient)
 
 
 ESTIMANDS: dict[str, Estimand] = {

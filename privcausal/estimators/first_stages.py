@@ -74,7 +74,7 @@ class Fit:
     base: bases.PrivateBase  # Base that learns from sums
     # Base as given in the call. For some learners it does not learn from sums.
     option: bases.AnyBase
-    steps: tuple[budget.Step, ...]  # Of the learner
+    steps: tuple[budget.Step, ...]  # The learner's
     releases: list[accounting.Release] = field(default_factory=list)
     # Serious problems that releases show, by code
     alerts: dict[str, str] = field(default_factory=dict)
@@ -346,7 +346,7 @@ class FitState(Fit):
     # `features`, `effect_features`: bases of the nuisances and of the effect
     features: FeatureMap
     effect_features: FeatureMap
-    effect_index: Integers  # Positions of the effect's features among those of the nuisances
+    effect_index: Integers  # Positions of the effect's features among the nuisances' features
     rows: Rows  # The synthetic population
     outcome: Outcome  # Public bounds of the outcome
     propensity: functions.Function | None  # The known propensity as a function of the row
@@ -445,7 +445,7 @@ def prepare(fit: Fit, *, linear_terms: bool = True) -> FitState:
         return design, linear
 
     design, linear = designed()
-    # later histograms that need no pass of their own: of the outcome, and of survey weights
+    # later histograms that need no further pass: the outcome and survey weights
     ahead: dict[StageKey, Mechanism] = {}
     outcome = outcome_of(request, fit.schema)
     bounds = Interval(outcome.lo, outcome.hi)

@@ -603,7 +603,7 @@ class DR(CateLearner):
         sd, spread = state.gram.sd, scores.spread
         moments = Moments(gram, scores.cross, sd, scores.cross_sd, spread**2)
         # a wide threshold of the score does not show a large effect, so the prior slopes of the
-        # remaining effect are no larger than those of the effect itself
+        # remaining effect are no larger than the effect's own
         spreads = effect_spreads(state, min(cut / 2, residuals.cut))
         fitted = regress(moments, features, *spreads)
         # tau_1 added back: it is clipped to [-reach, reach] where it centers the score; additive

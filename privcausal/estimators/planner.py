@@ -164,7 +164,7 @@ class Planner:
             )
         plan = self.plan(epsilon, rows)
         public = None if self.request.trust.neighbors == "add_remove" else rows
-        try:  # what a fit would refuse for its public number of rows
+        try:  # a fit's refusals for its public number of rows
             check_rows(plan, self.undeclared, public, self.learner.counted(plan))
             fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in (False, True)]
             if fits[0][1].names != fits[1][1].names:

@@ -630,7 +630,7 @@ class PublishedADUM(uplift.ADUM):
 
     @classmethod
     def describe(cls, estimate: estimands.Estimate) -> estimands.Description:
-        # what the printed noise costs with these bounds and neighbors
+        # the cost of the printed noise with these bounds and neighbors
         outcome = outcome_of(estimate.plan.request, estimate.schema)
         width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
         added = 0.5 + 0.5 * most / width
@@ -754,7 +754,7 @@ class PublishedTM(uplift.TM):
         release = fit.release(uplift.LOSS, sums)
         cross, grams = sums.split(release.value)
         scale, sd = polynomials.bound, sums.split(release.noise_sd)[1][0, 0, 0]
-        # Regress on phi / sqrt(A). The coefficient of phi is that of phi / sqrt(A) over sqrt(A).
+        # Regress on phi / sqrt(A), and divide the coefficients by sqrt(A) for those on phi.
         pairs = zip(grams / scale, outcome.bound * cross / scale, strict=True)
         coef = np.stack([trimmed(gram, linear, sd / scale) for gram, linear in pairs])
         return fit.finished(design, effect=ArmPolynomials(polynomials, coef, UNCLIPPED))

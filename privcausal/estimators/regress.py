@@ -976,7 +976,7 @@ def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEsti
         first.turned(cut.lever), first.residual, first.root, first.unit, cut.scale / scale, cut.norm
     )
     moments = _moments(state, SECOND_MOMENTS, row, cut.scale)
-    # Note collinear and constant columns. Absent levels have an alert of their own.
+    # Note collinear and constant columns. Absent levels have another alert.
     columns, noisy = state.design.columns, moments.sd > 0
     half = np.array([0.0 if noisy and c.kind == "indicator" else 1 / c.per_unit for c in columns])
     masks = collinear(moments.gram, moments.sd, lift * fit.usual, half)

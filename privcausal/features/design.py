@@ -387,7 +387,7 @@ class Design:
             for name in factor.variables:
                 if isinstance(self.schema[name], Interval):
                     self._cuts.setdefault(name, []).extend(cuts)
-        # Values of each variable at which a column jumps from what it is almost everywhere: the 6
+        # Values of each variable at which a column differs from its value almost everywhere: the 6
         # of I(x == 6), and the lower bound of I(x > 0) with bounds (0, 60)
         self.atoms: dict[str, Vector] = {}
         self._spec, self._keep, self.columns = self._materialise()
@@ -964,7 +964,7 @@ Lifetime = Literal["rows", "used", "pass"]
 class Cached:
     """A value computed from some rows."""
 
-    objects: tuple[object, ...]  # Of the key, kept so that other objects cannot get their ids
+    objects: tuple[object, ...]  # The key's objects, kept so that others cannot get their ids
     value: Any
     lifetime: Lifetime
     used: bool = True  # In this pass

@@ -788,7 +788,7 @@ class Extended:
     # The base's coefficients in the features of the products, and the rest, not clipped
     shared: Vector | None = field(init=False)
     rest: Function | float = field(init=False)
-    total: Extra = field(init=False)  # Of the shared coefficients and the products
+    total: Extra = field(init=False)  # Sum by the shared coefficients and products
 
     def __post_init__(self) -> None:
         base, shared = self.base, None

@@ -100,7 +100,7 @@ class CellEffect:
     root: Matrix  # root root' is the covariance of `value`, shape (cells, r)
     count: Matrix  # Noisy rows by cell and arm, shape (cells, 2)
     reach: float
-    share: Vector = field(init=False)  # Of the rows in each cell, from the noisy counts
+    share: Vector = field(init=False)  # Share of the rows in each cell, from the noisy counts
     spread: Vector = field(init=False)  # Standard deviation of each cell's value
     drawn: ClassVar[bool] = True
 

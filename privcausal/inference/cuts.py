@@ -262,7 +262,7 @@ class OutcomeLaw(NamedTuple):
     units: Vector  # Units of the sizes in `sizes`, by side, shape (2,)
     sizes: SizeLaw  # By side, then by arm, over the rows of all arms
     arms: Vector  # (Noisy) numbers of detected rows, shape (A,)
-    variance: float  # Of the outcomes of all arms, with the tails that the counts allow for
+    variance: float  # Variance over all arms, with the tails that the counts allow
 
 
 def outcome_law(
@@ -433,7 +433,7 @@ class AbsHistogram:
     noise_sd: float
     silent: bool = False
     tail: float = 0.0
-    total: float = field(init=False)  # Of the counts, at least 1
+    total: float = field(init=False)  # Sum of the counts, at least 1
     cuts: Vector = field(init=False)  # Clipping thresholds that are tried, shape (SHAPE_CUTS,)
 
     def __post_init__(self) -> None:

@@ -506,7 +506,7 @@ class RegressionPair:
                 cross = np.concatenate((e.cross, y.cross)) * scale
                 solved = solve(lower, np.concatenate((lead, cross[:, None]), axis=1))
                 gain, z = solved[:, :-1].T, solved[:, -1]
-                # the posterior covariance: that of the prior less what the moments explain
+                # the posterior covariance: the prior's less the part that the moments explain
                 cov = gain @ lead
                 np.negative(cov, out=cov)
                 cov[at, at] += e_variance

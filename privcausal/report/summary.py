@@ -651,7 +651,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         right = (*right[:2], *(fact for fact in right if fact[0] in ON_CARD), *complete)
         firsts = (tables.first_sentence(note) for note in view.notes[: view.serious])
         alerts = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in firsts)
-        # One line: how the budget was divided, and what is left of it.
+        # One line: how the budget was divided, and how much remains.
         stages = tables.stage_shares(view.budget)
         shares = (f"{SHOWN.get(k, k)} {tables.share_percent(s)}" for k, s in stages.items())
         costs = [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []

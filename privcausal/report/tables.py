@@ -130,7 +130,7 @@ class FitView:
     shapes: tuple[Shape, ...] = ()
     figures: tuple[Check, ...] = ()  # Only this kind of fit has them; before the tables
     second: str = ""  # Title of the report's second section, if not its usual one
-    scale: str = "predicted outcome"  # What the coefficients of a regression change
+    scale: str = "predicted outcome"  # The scale that coefficients of a regression change
     grouped: str = "Average effect by group"  # Title of the groups in that section
     variation: str = ""  # A sentence on whether the effect varies by `shapes`
     varies: bool = True  # False if that sentence says that noise hides any variation
@@ -139,7 +139,7 @@ class FitView:
     gains: pd.DataFrame | None = None
     uncertainty: tuple[VarianceSource, ...] = ()  # Parts of the standard error in row `lead`
     bias: str = ""  # That row's maximum bias from clipping, and how its interval allows for it
-    adjustment: str = ""  # How far adjustment moved the estimate, and what noise hides of it
+    adjustment: str = ""  # How far adjustment moved the estimate, and how much noise hides
     region: str = ""  # A confidence set that is not one interval
     tails: str = ""  # Assumption behind the maximum bias of clipped scores
     parallel: str = ""  # One line on costs in brackets, if there are any

@@ -475,7 +475,7 @@ ON_GRID: Mapping[str, Callable[..., Any]] = MappingProxyType({**ENVIRONMENT, "ta
 
 # -- factors ----------------------------------------------------------------------------------
 
-# Declared subgroups: their notation, and the rows that belong to them.
+# Declared subgroups: their notation and their rows.
 
 
 class Condition(NamedTuple):

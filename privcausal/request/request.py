@@ -354,7 +354,7 @@ class Request:
     cluster: Clusters | None = None  # Clusters of rows that standard errors allow for
     # End of the follow-up that "RMST" and "risk" describe, in units of the survival time
     horizon: float | None = None
-    # Number of rows, if it is public. It divides the budget, and never what is computed.
+    # Number of rows, if it is public. It divides the budget, and never changes a computation.
     nobs: int | None = None
     # All estimands, and the averages and the ratios among them, the first one requested first
     estimands: tuple[Special | Average | OfMeans, ...] = field(
@@ -781,7 +781,7 @@ class PopulationShape:
     # Maximum distance of a numeric outcome's mean from its lower bound, in standard deviations. A
     # small number gives a skewed outcome.
     tail: float
-    next_level: float = 1.0  # Frequency of each level relative to that of the level before
+    next_level: float = 1.0  # Frequency of each level relative to the level before
 
 
 USUAL = PopulationShape(

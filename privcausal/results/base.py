@@ -42,7 +42,7 @@ from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame, Mask
 from privcausal.vault import Vault
 
-# -- the record of a fit: what was asked, and the releases that answered; both are public ---------
+# -- the record of a fit: its public request, and the releases that answered ----------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -929,7 +929,7 @@ class CateResult(Result):
         request = self.estimate.plan.request
         if not (request.formula.effect_variables and self._effect.drawn):
             return super()._view(alpha)
-        # Declared groups of a factor have averages of their own, which are not shrunken.
+        # Declared groups of a factor have separate averages, which are not shrunken.
         shapes = (shape for shape in self._shapes(alpha) if shape.name not in request.groups)
         return view_of(self, tuple(shapes), alpha)
 

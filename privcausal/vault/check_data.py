@@ -46,7 +46,7 @@ class Finding(NamedTuple):
     kind: str
     problem: str
     consequence: str
-    # None are affected if the problem is one of the whole column.
+    # No rows are affected if the problem is one of the whole column.
     positions: Integers = np.zeros(0, np.int64)
 
 

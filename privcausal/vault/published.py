@@ -738,7 +738,7 @@ class PrintedCells(Mechanism):
     outcome: Outcome
     largest: float = field(init=False)  # max|y| within the outcome's bounds
     weights: Vector = field(init=False)
-    units: Vector = field(init=False)  # Of counts, then of sums, by cell and arm
+    units: Vector = field(init=False)  # Units of counts, then sums, by cell and arm
 
     label = "COUNT and SUM by arm in {self.partition.size} cells"
 

@@ -77,7 +77,7 @@ def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> 
             frame[column] = _outcome(places, index, assumed, panel.outcome[name])
         frame[name] = frame[panel.wide[-1]]
     stretch, clusters = (1.0, 1.0), request.cluster
-    if clusters is not None:  # Each invented row is a cluster of its own.
+    if clusters is not None:  # Each invented row is a cluster.
         stretch = 1 + (clusters.max_rows - 1) * assumed.icc, 1 / clusters.max_rows
     noise = Typical(rows / LATTICE, -1.0 if mirrored else 1.0, stretch)
     vault = Vault(Source(Memory(frame)), plan, noise)
@@ -148,7 +148,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     terms = [t for t in formula.terms if all(v in schema for v in t.variables)]
     for column, atoms in design_of(terms, schema, full_rank=True).atoms.items():
         if column not in public:
-            # Terms jump at atoms: move this share of the values, those nearest to atoms, to them.
+            # Terms jump at atoms: move this share of the values, the nearest ones, to the atoms.
             values = frame[column]
             nearest = atoms[np.abs(values[:, None] - atoms).argmin(axis=1)]
             gap = np.abs(values - nearest)

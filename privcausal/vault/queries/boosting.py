@@ -113,11 +113,11 @@ class Boosting(BoostedRegression, Named):
     rate: float
     rounds: int = field(init=False)
     axes: int = field(init=False)  # With a leaf for each row; without covariates, the constant's
-    leaves: int = field(init=False)  # Of one axis
+    leaves: int = field(init=False)  # Number for each axis
     arms: int = field(init=False)
     shape: tuple[int, int] = field(init=False)  # (arms, M)
     start: Integers = field(init=False)  # Each axis's first bin, then their number, (axes + 1,)
-    axis: Integers = field(init=False)  # Of each bin
+    axis: Integers = field(init=False)  # Axis of each bin
     # The bins of two axes each. An odd last axis is paired with an empty slice.
     pairs: list[tuple[slice, slice]] = field(init=False)
     unit: float = field(init=False)  # Residual per integer

@@ -179,7 +179,7 @@ class CellSums(Mechanism):
     squares: bool = True
     rounding: float = 0.0
     query: str = field(init=False)
-    square_weight: float = field(init=False)  # Of squares, if any; the weight of the sums is 1
+    square_weight: float = field(init=False)  # Weight of squares, if any; sums have 1
     weights: Vector = field(init=False)
     units: Vector = field(init=False)
 

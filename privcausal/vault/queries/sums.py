@@ -490,8 +490,8 @@ class ArmHistogram(HistogramQuery, Mechanism):
     edges: Vector
     what: str
     arm: int = 1
-    cells: int = field(init=False)  # Of one arm
-    sizes: tuple[int, ...] = field(init=False)  # Of both arms together; a row is in one cell
+    cells: int = field(init=False)  # Number for each arm
+    sizes: tuple[int, ...] = field(init=False)  # Cells of both arms; a row is in one
 
     label = "{self.what} by arm, {self.cells} cells"
 
