@@ -435,9 +435,20 @@ def regress(
     >>> list(fit.params.index)
     ['Intercept', 'programme', 'age']
     """
-    trust = Trust.of(neighbors, unit, max_rows)
-    settings = bounds, eps, delta, trust, control, weights
-    return _regressed("OLS", results.RegressionResult, formula, data, *settings, ledger, progress)
+    return _regressed(
+        "OLS",
+        results.RegressionResult,
+        formula,
+        data,
+        bounds=bounds,
+        eps=eps,
+        delta=delta,
+        trust=Trust.of(neighbors, unit, max_rows),
+        control=control,
+        weights=weights,
+        ledger=ledger,
+        progress=progress,
+    )
 
 
 @strict
@@ -481,10 +492,19 @@ def logit(
     >>> list(fit.params.index)
     ['Intercept', 'programme', 'age']
     """
-    trust = Trust.of(neighbors, unit, max_rows)
-    settings = bounds, eps, delta, trust, control, weights
     return _regressed(
-        "logit", results.GeneralizedResult, formula, data, *settings, ledger, progress
+        "logit",
+        results.GeneralizedResult,
+        formula,
+        data,
+        bounds=bounds,
+        eps=eps,
+        delta=delta,
+        trust=Trust.of(neighbors, unit, max_rows),
+        control=control,
+        weights=weights,
+        ledger=ledger,
+        progress=progress,
     )
 
 
@@ -524,10 +544,19 @@ def poisson(
     >>> list(fit.params.index)
     ['Intercept', 'programme', 'age']
     """
-    trust = Trust.of(neighbors, unit, max_rows)
-    settings = bounds, eps, delta, trust, control, weights
     return _regressed(
-        "poisson", results.GeneralizedResult, formula, data, *settings, ledger, progress
+        "poisson",
+        results.GeneralizedResult,
+        formula,
+        data,
+        bounds=bounds,
+        eps=eps,
+        delta=delta,
+        trust=Trust.of(neighbors, unit, max_rows),
+        control=control,
+        weights=weights,
+        ledger=ledger,
+        progress=progress,
     )
 
 
@@ -536,6 +565,7 @@ def _regressed(
     kind: type[ResultT],
     formula: str,
     data: Frame,
+    *,
     bounds: Bounds,
     eps: float,
     delta: float,
@@ -780,8 +810,10 @@ def from_cells(
     ['cell = a', 'cell = b']
     """
     estimators.check_object("learner", learner)
-    adum, price, noisy = learner or estimators.ADUM(), (eps, delta), noise is not None
-    request = uplift.cell_request(cells, outcome, adum, price, neighbors, propensity, noisy=noisy)
+    noisy, adum = noise is not None, learner or estimators.ADUM()
+    request = uplift.cell_request(
+        cells, outcome, adum, neighbors, propensity, eps=eps, delta=delta, noisy=noisy
+    )
     table, budget = request.read(frame, noisy=noisy), request.request.budget
     if noise is not None:
         if ledger is not None:

@@ -580,17 +580,17 @@ def cell_request(
     cells: Sequence[Any] | Plan,
     outcome: object,
     learner: ADUM,
-    price: tuple[float | None, float | None],
     neighbors: Neighbors,
     propensity: float | None,
     *,
+    eps: float | None,
+    delta: float | None,
     noisy: bool,
 ) -> CellRequest:
     """Request for cells named by hand, or for the cells of a fit's plan.
 
-    `price` is the (epsilon, delta) of an exact table, or what the producer of a noisy table claims.
+    `eps` and `delta` are the cost of an exact table, or the producer's claim for a `noisy` table.
     """
-    eps, delta = price
     if noisy and eps is None:
         raise BudgetError("A noisy table requires eps=, the epsilon that its producer claims.")
     usual = 0.0 if noisy else 1e-5
